@@ -5,7 +5,7 @@
 // Two threads do this. One of them only gives names, because a program that waits for an epoch must not
 // wait for the removal of an old one.
 //
-// Any thread may call any member.
+// Any thread may call any member, except begin() and finish().
 #pragma once
 
 #include <chrono>

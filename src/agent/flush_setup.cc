@@ -30,7 +30,8 @@ Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, s
     options.shared_dir = config.shared_dir;
     options.plan = plan_settings(context);
     options.working_name = context.working_name;
-    // Only where this process would give others: then a directory's default rights (ACL) count, too.
+    // Set only if this process would give other rights. If the storage chooses, default rights of the
+    // directory (ACL) count, too.
     if (context.file_rights != usual_file_rights()) options.file_rights = context.file_rights;
     options.writers = config.writers;
     options.buffers = config.buffers;

@@ -1,5 +1,6 @@
 // JobContext: what a session knows about the job and its own place in it. It is settled when the
-// session is opened and never changes afterwards, so any thread may read it without a lock.
+// session is opened and does not change while the session's threads run, so any thread may read it
+// without a lock. (close() gives shared_lock back when these threads have ended.)
 #pragma once
 
 #include <cstdint>

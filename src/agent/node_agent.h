@@ -22,7 +22,8 @@
 // flushes and tells the root. The root tells the other agents, and every agent tells its ranks. So
 // no rank waits for news that cannot come (node_agent_failed.cc).
 //
-// The program's threads may call the public members.
+// Any thread of the program may call the public members, except recover() and begin(), which the opening
+// session calls.
 #pragma once
 
 #include <chrono>

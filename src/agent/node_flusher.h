@@ -2,7 +2,7 @@
 // no messages. The owner hands in jobs whose offers are known, and takes their results. The node's
 // captured parts are verified beside each flush, and the leaders write their slots after that.
 //
-// Any thread may call the members.
+// Any thread may call the members, except begin().
 #pragma once
 
 #include <chrono>

@@ -5,7 +5,7 @@
 // The agent brings news, at the cost of a lock and a copy. A thread of the recorder's own writes. If a
 // record cannot be written, the log says so once, and nothing else changes.
 //
-// Any thread may call the members.
+// Any thread may call the members, except begin().
 #pragma once
 
 #include <chrono>

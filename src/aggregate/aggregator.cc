@@ -1,6 +1,6 @@
 // The aggregator of a node keeps its jobs in order, passes each message on to the role that it is
-// for, and lets each role move. The roles hold the method: Coordinator decides how the group's
-// flush ends, Leader and Follower move data.
+// for, and lets each role move. The roles do the work: Coordinator decides how the group's flush
+// ends, and Leader and Follower move data.
 //
 // Order between epochs: several epochs may be in flight, but a node takes buffers for an epoch only
 // when earlier epochs need no more. So the oldest epoch of a group can always go on, because it

@@ -75,7 +75,7 @@ class Aggregator {
     // The results of jobs that have ended since the last call.
     virtual std::vector<FlushResult> take_results() = 0;
 
-    // The plans of jobs that have come since the last call, also of jobs that have failed meanwhile.
+    // The plans that have come since the last call, even if their jobs have failed meanwhile.
     virtual std::vector<std::shared_ptr<const FlushPlan>> take_plans() = 0;
 
     virtual bool idle() const = 0;    // no job queued or running, nothing in flight

@@ -1,7 +1,7 @@
 // WriterPool: the threads that do all file I/O of a node's aggregator.
 //
 // A task has two functions. `work` runs on a writer and may block. `then` gets the outcome, and
-// runs later on the owner's thread, when that calls run_finished(). So the data that `then` uses
+// runs later on the owner's thread, when the owner calls run_finished(). So the data that `then` uses
 // needs no lock. If `work` throws, that is a failure like any other. Urgent tasks (received data,
 // commits) go before the others (local data). Tasks of the same urgency run in the order of
 // submission. Idle threads sleep.

@@ -113,7 +113,8 @@ class Background {
 
     virtual uint64_t buffer_bytes_used() const = 0;
 
-    // Whether the work is done by the node's agent process, of which the background looks after itself.
+    // Whether the node's agent process does the work. Such a background has its own connection to the
+    // agent, and notices by itself if the agent ends.
     virtual bool needs_agent() const { return false; }
 };
 

@@ -50,7 +50,7 @@ bool is_file_set(const DirectoryEntry& entry) {
 
 void remove_file_sets(Storage& local, const std::string& directory) {
     const auto entries = local.list(directory);
-    if (!entries.ok()) return;  // who needs the directory says so
+    if (!entries.ok()) return;  // whatever needs the directory reports that
     for (const auto& entry : *entries) {
         if (!is_file_set(entry)) continue;
         const Status removed = remove_directory_tree(join_path(directory, entry.name));

@@ -13,11 +13,11 @@ namespace tailrace::internal {
 
 // `number` counts those of the rank in a run.
 std::string file_set_name(uint32_t run, int rank, uint64_t number);
-// Whether the entry of a node's directory is one. While no session uses the directory, it is left over.
+// Whether this entry of a node's directory is one. If no session uses the directory, it is a leftover.
 bool is_file_set(const DirectoryEntry& entry);
 
-// Removes all that lie in a node's directory, and logs what it cannot remove. Who calls has the directory's
-// lock, so no session uses them: a program that died has left them.
+// Removes all of them from a node's directory, and logs what it cannot remove. The caller holds the
+// directory's lock, so no session uses them: a program that died has left them.
 void remove_file_sets(Storage& local, const std::string& directory);
 
 // Removes a directory with everything in it, and follows no link. ok if there is none.

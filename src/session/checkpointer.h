@@ -93,9 +93,9 @@ class Checkpointer {
     virtual Status wait(uint64_t epoch, std::chrono::milliseconds longest) = 0;
     virtual Status wait_all(std::chrono::milliseconds longest) = 0;
 
-    // Whether it is time to save, and whether it is time to stop, and then why. All ranks get the same
-    // answer at the same call of theirs (when/schedule.h). Every rank calls, each when it comes to it.
-    // Collective if the transport is not concurrent. Once should_stop has a reason, it keeps it.
+    // Whether it is time to save; whether it is time to stop, and why. The n-th call of one of them has the
+    // same answer on all ranks (when/schedule.h), though ranks may make it at different times. Collective if
+    // the transport is not concurrent. Once should_stop has a reason, it keeps it.
     virtual Result<bool> should_save() = 0;
     virtual Result<std::optional<std::string>> should_stop() = 0;
     // This rank was asked to stop: should_stop will have this reason on all ranks, unless it has
@@ -135,7 +135,7 @@ class Checkpointer {
 
     // Restores what is registered, as restore does without names, and then uses the epoch for more.
     // `any_rank`: the reader must be able to give what any rank saved, and all ranks together first
-    // read and check every byte. Otherwise it may be able to give what this rank saved only.
+    // read and check every byte. Without it, the reader may give only what this rank saved.
     // Collective.
     virtual Result<std::unique_ptr<EpochReader>> restore_and_use(std::optional<uint64_t> epoch, bool any_rank,
                                                                  const UseEpoch& use) = 0;

@@ -42,7 +42,8 @@ Result<std::span<std::byte>> make_room(const Registered& region, uint64_t bytes)
     return memory;
 }
 
-// Where the region goes that was saved as `before` (null: it was not saved, which the reader tells).
+// The memory to which a region is restored. `before` is the region as it was saved. If it is null, nothing
+// was saved under this name, and the reader will say so.
 Result<std::span<std::byte>> memory_for(const Registered& region, const Region* before) {
     if (!region.resizable || !before) return std::span(region.memory, region.bytes);
     return make_room(region, before->bytes);

@@ -18,16 +18,16 @@ namespace tailrace::internal {
 Status name_shared_epoch(Storage& storage, const std::string& directory, const std::string& job, EpochKey key,
                          uint32_t file_count);
 
-// For a complete epoch whose writer died before its last rename. The writer may have died before
-// its last sync as well. So this syncs what was found valid, before anybody counts on it. Returns
-// not_found if another node has given a file its final name meanwhile.
+// The first of two steps for a complete epoch whose writer died before its last rename. It may have
+// died before its last sync as well. So this step syncs what was found valid, before anybody counts
+// on it. Returns not_found if another node has given a file its final name meanwhile.
 Status make_epoch_durable(Storage& storage, const SharedEpochFiles& files);
-// The second step for such an epoch: gives its `file_count` files their final names. A file that
-// exists under both names loses the unfinished one, and unfinished files of another K are removed.
-// The last step syncs the directory.
+// The second step gives the epoch's `file_count` files their final names. A file that exists under
+// both names loses the unfinished one, and unfinished files of another K are removed. At the end the
+// directory is synced.
 Status finish_epoch_names(Storage& storage, const std::string& directory, const SharedEpochFiles& files,
                           size_t file_count);
-// Removes what is left of attempts at the epoch with another K, as far as it was never finished.
+// Removes the unfinished files of attempts at the epoch with another K.
 Status remove_other_attempts(Storage& storage, const SharedEpochFiles& files, size_t file_count);
 
 // Removes all files of an epoch. A removal that is cut short leaves something that is recognised as

@@ -28,14 +28,14 @@ struct SharedInventory {
 //   - A complete epoch with unfinished names gets its final names.
 //   - An attempt that a later run's attempt has replaced is removed.
 //   - Anything that could be a complete epoch whose file was moved away or cannot be read is left
-//     alone; the log says so. If only its bytes are damaged, it is neither committed nor unclean: who has
-//     captured it may write it again (remove_for_rewrite).
+//     alone; the log says so. If only its bytes are damaged, it is neither committed nor unclean. A
+//     session that has captured it may then write it again (remove_for_rewrite).
 // No other session may use the directory meanwhile.
 Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job);
 
-// Removes what lies there of an epoch that is written again, because all of it is captured, by the program
-// with this `run_uid`. Refused if it can be read, or if a file is not what its name says or is another
-// program's: then nothing is removed.
+// Removes the damaged files of an epoch that the run with this `run_uid` has captured whole, so that it can
+// be written again. Removes nothing, and fails, if the epoch can be read, if a file is not what its name
+// says, or if a file is another run's.
 Status remove_for_rewrite(Storage& storage, const std::string& directory, const std::string& job,
                           EpochKey key, uint64_t run_uid);
 

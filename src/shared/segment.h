@@ -51,7 +51,7 @@ class Segment {
     // Returns failed_state unless seal() has succeeded.
     Status commit();
 
-    // The time spent in all syncs so far.
+    // The time spent in all file syncs so far, without those of the directory.
     double sync_seconds() const { return sync_seconds_; }
 
   private:

@@ -244,7 +244,7 @@ Result<bool> file_is_complete(Storage& storage, const std::string& directory, co
 Result<bool> name_if_complete(Storage& storage, const std::string& directory, const std::string& job,
                               EpochKey key) {
     // Where several nodes do the same, a file may be gone because another node has renamed it. Each
-    // try finds the files under their names of then.
+    // try lists the directory again, and finds the files under their present names.
     constexpr int max_tries = 10;
     for (int tries = 1; true; ++tries) {
         auto named = name_once(storage, directory, job, key);

@@ -68,16 +68,15 @@ Result<std::unique_ptr<NumberLock>> lock_share(Storage& storage, const std::stri
 Status remove_share_locks(Storage& storage, const std::string& directory, const std::string& job,
                           EpochKey key);
 
-// The epochs of which takeovers lie there: nodes write them now, or have written their share.
+// The epochs that have takeovers in the directory. Nodes write these now, or have written their shares.
 Result<std::vector<EpochKey>> begun_takeovers(Storage& storage, const std::string& directory,
                                               const std::string& job);
 
-// Whether a file of the epoch that `header` is of is complete under any of its names. The layout may
-// be another one.
+// Whether the file that `header` describes is complete under any of its names, in whatever layout.
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header);
 
 // Steps 2 and 3. Returns whether the epoch is complete; then it has its names, and no takeover is
-// left. If other nodes do the same meanwhile, an epoch may seem incomplete that they have just named.
+// left. While other nodes do the same, an epoch that they have just named may seem incomplete.
 Result<bool> name_if_complete(Storage& storage, const std::string& directory, const std::string& job,
                               EpochKey key);
 
