@@ -175,8 +175,10 @@ Closed MessageBackground::close() {
     Status why_ended;
     for (const auto& bytes : all) {
         ByteReader in(bytes);
-        const Status of_rank = get_status(in);
-        if (why_ended.ok()) why_ended = of_rank;
+        Status of_rank = get_status(in);
+        if (!in.at_end())
+            of_rank = Status(Code::transport, "a rank's message about its background could not be decoded");
+        if (why_ended.ok()) why_ended = std::move(of_rank);
     }
     if (!why_ended.ok() && agent_) agent_->end(why_ended);
     if (!why_ended.ok() && !agent_) epochs_.fail_all(why_ended, false);

@@ -275,7 +275,12 @@ Status agree_on_run(Opening& opening, uint32_t greatest_local_run) {
     out.put(std::max(greatest_local_run, opening.inventory.greatest_run));
     TAILRACE_ASSIGN(const auto runs, context.transport->allgather(out.bytes()));
     uint32_t greatest = 0;
-    for (const auto& bytes : runs) greatest = std::max(greatest, ByteReader(bytes).get<uint32_t>());
+    for (const auto& bytes : runs) {
+        ByteReader in(bytes);
+        greatest = count_run(greatest, in.get<uint32_t>());
+        if (!in.at_end())
+            return Status(Code::transport, "a rank's message about earlier runs could not be decoded");
+    }
     context.run = greatest + 1;
 
     ByteWriter mine;
