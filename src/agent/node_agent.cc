@@ -280,7 +280,13 @@ Status NodeAgent::on_message(const Message& message) {
     return {};
 }
 
-// The books have a place for every rank and node, so a message must not name another than its own.
+template <class... Kinds>
+bool is_one_of(const AgentMessage& news) {
+    return (std::holds_alternative<Kinds>(news) || ...);
+}
+
+// The books have a place for every rank and node, so a message must not name another than its own. Orders
+// come from the root alone.
 Status NodeAgent::check_sender(int source, const AgentMessage& news) const {
     const auto& nodes = context_.topology.node_of_rank;
     if (source < 0 || static_cast<size_t>(source) >= nodes.size())
@@ -297,6 +303,10 @@ Status NodeAgent::check_sender(int source, const AgentMessage& news) const {
     if (named != node)
         return Status(Code::transport, fmt::format("rank {} of node {} sent a message that is about node {}",
                                                    source, node, named));
+    if (source != root &&
+        is_one_of<Decision, EpochEnded, ArraysAsked, MayCommit, ArraysFit, EpochProtected>(news))
+        return Status(Code::transport, fmt::format("rank {} of node {} sent an order that only rank {} gives",
+                                                   source, node, root));
     if (const auto* result = std::get_if<GroupResult>(&news)) {
         const auto group = group_of_node(node, context_.node_count(), context_.config.files);
         if (group.first_node != node || group.index != result->party)

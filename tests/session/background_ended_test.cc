@@ -192,6 +192,9 @@ TEST_F(BackgroundEndedTest, AMessageAboutAnotherThanItsSenderIsRefusedWithASente
     save_changed(3, "rank 3 of node 1 told node 1 of a capture of rank 5", [](AgentMessage& message) {
         if (auto* captured = std::get_if<Captured>(&message)) captured->stream.rank = 5;
     });
+    save_changed(4, "rank 4 of node 2 sent an order that only rank 0 gives", [](AgentMessage& message) {
+        if (auto* verified = std::get_if<PartsVerified>(&message)) message = MayCommit{verified->key};
+    });
 }
 
 // A shared storage that holds back the final names until it is told to give them.
