@@ -1,5 +1,5 @@
 """Converts checkpoints between formats: torch.save, torch.distributed.checkpoint, safetensors,
-tailrace.
+tailrace; and from VELOC's.
 
     from tailrace.convert import convert
 
@@ -15,15 +15,17 @@ synced, or not at all. Nothing in a source is run: pickle is read only as far as
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from tailrace import _arguments
 from tailrace._errors import Code, Error
-from tailrace.convert import _sources, _targets
+from tailrace.convert import _sources, _targets, _veloc
 from tailrace.convert._scratch import Scratch
 
 FORMATS = ("torch", "ranks", "safetensors", "dcp", "tailrace", "tailrace-dcp")
+SOURCES = (*FORMATS, "veloc")
 
-__all__ = ["FORMATS", "convert", "format_of", "target_format"]
+__all__ = ["FORMATS", "SOURCES", "convert", "format_of", "target_format"]
 
 
 def format_of(source: str | os.PathLike[str]) -> str:
@@ -58,8 +60,9 @@ def convert(
 ) -> int:
     """Converts `source` into `target` and returns the bytes of its tensors.
 
-    source_format, to: one of FORMATS. The defaults follow from what `source` holds, and from the
-        ending of `target`.
+    source: of a version that VELOC has written, the path of any one of its files.
+    source_format, to: one of SOURCES and one of FORMATS. The defaults follow from what `source`
+        holds, and from the ending of `target`.
     rank: convert only this rank of a source of several ranks.
     files: K, the number of files of a `tailrace` directory of several ranks, or of a `tailrace-dcp`
         directory.
@@ -75,10 +78,10 @@ def convert(
     rank = None if rank is None else _arguments.number(rank, "rank", "nothing was written")
     to = to or target_format(target)
     source_format = source_format or format_of(source)
-    for name in (to, source_format):
-        if name not in FORMATS:
-            raise Error(Code.INVALID_ARGUMENT, f"there is no format {name!r}; there are {', '.join(FORMATS)}")
-    _targets.check_apart(source, target)
+    for name, formats in ((to, FORMATS), (source_format, SOURCES)):
+        if name not in formats:
+            raise Error(Code.INVALID_ARGUMENT, f"there is no format {name!r}; there are {', '.join(formats)}")
+    _targets.check_apart(source, target, _sources.files(source, source_format, rank))
     _targets.put_back(target)
     if os.path.lexists(target) and not replace:
         raise Error(Code.ALREADY_EXISTS, f"'{target}' exists already, and was left as it is")
@@ -87,9 +90,22 @@ def convert(
         raise Error(Code.NOT_FOUND, f"there is no directory '{directory}' to write into; nothing was written")
     with Scratch(directory) as scratch:
         try:
-            trees = _sources.read(source, source_format, rank, scratch)
+            if source_format == "veloc":
+                trees, epoch = _read_veloc(source, rank, to)
+            else:
+                trees, epoch = _sources.read(source, source_format, rank, scratch), None
         except Error:
             raise
         except (OSError, RuntimeError) as error:
             raise Error(Code.IO_ERROR, f"reading '{source}': {error}; nothing was written") from error
-        return _targets.write(trees, target, to, files, tensors_only)
+        return _targets.write(trees, target, to, files, tensors_only, epoch)
+
+
+def _read_veloc(source: str, rank: int | None, to: str) -> tuple[list[Any], _targets.Epoch | None]:
+    """A version as the target holds it best."""
+    version = _veloc.read(source, rank)
+    if to == "tailrace":  # as libveloc-client would have written it
+        return version.regions(), _targets.Epoch(_veloc.JOB, version.number)
+    if to == "ranks" or rank is not None:
+        return version.trees(), None
+    return [{f"rank{number}": tree for number, tree in enumerate(version.trees())}], None

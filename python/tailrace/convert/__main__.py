@@ -10,7 +10,7 @@ import threading
 import time
 
 from tailrace._errors import Code, Error
-from tailrace.convert import FORMATS, convert, format_of, target_format
+from tailrace.convert import FORMATS, SOURCES, _sources, convert, format_of, target_format
 
 EPILOG = """formats (the source's follows from what it holds, the target's from its ending or --to):
   torch         a file of torch.save                      .pt .pth .bin .ckpt
@@ -20,6 +20,7 @@ EPILOG = """formats (the source's follows from what it holds, the target's from 
   tailrace      a file of tailrace.torch.save             .tailrace
                 for several ranks: a directory as a session writes it
   tailrace-dcp  a directory of tailrace.torch.StorageWriter, for dcp.load
+  veloc         source only: a version that VELOC has written, by the path of any one of its files
 
 Memory is bounded by the largest tensor. TARGET appears complete and synced, or not at all. Pickle is read only as far
 as torch's weights_only does.
@@ -27,7 +28,8 @@ as torch's weights_only does.
 examples:
   tailrace convert checkpoint-100/ model.safetensors
   tailrace convert --to tailrace-dcp --files 2 dcp-checkpoint/ ckpt/step-100
-  tailrace convert --rank 0 /scratch/run7 rank0.pt"""
+  tailrace convert --rank 0 /scratch/run7 rank0.pt
+  tailrace convert --to ranks /persistent/heat-0-40.dat out/"""
 STATUS = {Code.CORRUPT: 1, Code.INVALID_ARGUMENT: 2, Code.ALREADY_EXISTS: 2, Code.NOT_FOUND: 3}
 
 
@@ -35,9 +37,9 @@ class Progress(threading.Thread):
     """A line on a terminal's standard error with the bytes that have been written. It prints nothing
     elsewhere."""
 
-    def __init__(self, source: str, target: str) -> None:
+    def __init__(self, files: list[str], target: str) -> None:
         super().__init__(daemon=True)
-        self._total = max(1, size_of(source))
+        self._total = max(1, sum(map(size_of, files)))
         self._partial = target + ".partial"
         self._done = threading.Event()
         self._began = time.monotonic()
@@ -82,7 +84,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("target", metavar="TARGET")
-    parser.add_argument("--from", choices=FORMATS, dest="source_format", help="format of the source")
+    parser.add_argument("--from", choices=SOURCES, dest="source_format", help="format of the source")
     parser.add_argument("--to", choices=FORMATS, help="format of the target")
     parser.add_argument("--rank", type=int, help="convert only this rank of a source of several ranks")
     parser.add_argument("--files", type=int, default=1, metavar="K", help="files of a tailrace directory (%(default)s)")
@@ -94,7 +96,8 @@ def main(arguments: list[str]) -> int:
         source_format = options.source_format or format_of(options.source)
         to = options.to or target_format(options.target)
         if sys.stderr.isatty():
-            progress = Progress(options.source, os.path.normpath(options.target))
+            files = _sources.files(options.source, source_format, options.rank)
+            progress = Progress(files, os.path.normpath(options.target))
             progress.start()
         nbytes = convert(
             options.source,

@@ -22,11 +22,13 @@ from tailrace import _leaves, _tree
 from tailrace._checkpoint import Checkpoint, LazyArray
 from tailrace._checkpoint import read as open_checkpoint
 from tailrace._errors import Code, Error
+from tailrace.convert import _veloc
 from tailrace.convert._nested import nested
 from tailrace.convert._scratch import Scratch
 from tailrace.torch import StorageReader, _native
 from tailrace.torch._metadata import REGION
 
+_TAILRACE = b"TRCSHARE"  # of docs/format.md
 _RANK_FILE = re.compile(r".*?(\d+)\.(pt|pth|bin)$")
 
 
@@ -37,24 +39,38 @@ def format_of(path: str) -> str:
             return "dcp"
         if any(_RANK_FILE.match(name) for name in os.listdir(path)):
             return "ranks"
-        with open_checkpoint(path) as checkpoint:
-            return "tailrace-dcp" if REGION in checkpoint._regions else "tailrace"
+        try:
+            with open_checkpoint(path) as checkpoint:
+                return "tailrace-dcp" if REGION in checkpoint._regions else "tailrace"
+        except Error as error:
+            if error.code is Code.NOT_FOUND and _veloc.example(path):
+                return "veloc"  # which asks for a file
+            raise
     try:
         with open(path, "rb") as file:
             head = file.read(9)
     except OSError as error:
         kind = Code.NOT_FOUND if isinstance(error, FileNotFoundError) else Code.IO_ERROR
         raise Error(kind, f"opening '{path}': {error.strerror}; nothing was read") from None
+    if _veloc.may_be(path, head):
+        return "veloc"
     if head.startswith(b"PK\x03\x04") or head[:1] == b"\x80":
         return "torch"
     if head[8:] == b"{" and int.from_bytes(head[:8], "little") < os.path.getsize(path):
         return "safetensors"
+    if _veloc.parse(path) and not head.startswith(_TAILRACE):
+        return "veloc"  # or the program's own file, which is refused as none of VELOC's
     with open_checkpoint(path):  # or raises what is wrong with it
         return "tailrace"
 
 
+def files(path: str, name: str, rank: int | None) -> list[str]:
+    """The files or directories that a conversion reads."""
+    return _veloc.files(path, rank) if name == "veloc" else [path]
+
+
 def read(path: str, name: str, rank: int | None, scratch: Scratch) -> list[Any]:
-    """The trees of all ranks, or of one."""
+    """The trees of all ranks, or of one. Not of VELOC's versions, which are no trees."""
     if name in ("ranks", "tailrace"):
         trees = _read_ranks(path, rank) if name == "ranks" else _read_tailrace(path, rank, scratch)
     elif rank not in (None, 0):

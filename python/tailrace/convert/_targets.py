@@ -11,6 +11,7 @@ is killed during step 2, the next conversion gives the earlier target its name b
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
@@ -37,8 +38,20 @@ _SAFETENSORS = {
 _WRITE_BYTES = 16 << 20
 
 
-def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bool) -> int:
-    """Writes the ranks' trees as `target` and returns the bytes of their tensors."""
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+    """For a `tailrace` directory as a program wrote it that adds regions by their names, and saves no
+    trees: what it calls the epoch."""
+
+    job: str
+    number: int
+
+
+def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bool, epoch: Epoch | None = None) -> int:
+    """Writes the ranks' trees as `target` and returns the bytes of their tensors.
+
+    epoch: the trees are a program's regions by their names. Only for the format tailrace.
+    """
     one_state = name not in ("ranks", "tailrace")
     if one_state and len(trees) > 1:
         raise Error(
@@ -55,10 +68,12 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
             _write_torch(trees[0], partial)
         elif name == "safetensors":
             _write_safetensors(trees[0], partial, tensors_only)
+        elif name == "tailrace" and epoch is not None:
+            _write_tailrace([(regions, None) for regions in trees], partial, files, epoch)
         elif name == "tailrace" and len(trees) == 1:
             tailrace.torch.save(trees[0], partial)
         elif name == "tailrace":
-            _write_tailrace(trees, partial, files)
+            _write_tailrace([_encoded(tree) for tree in trees], partial, files, Epoch("tailrace", 0))
         else:
             os.mkdir(partial)
             if name == "ranks":
@@ -100,10 +115,13 @@ def _give_name(partial: str, target: str) -> None:
         remove(_replaced(target))
 
 
-def check_apart(source: str, target: str) -> None:
+def check_apart(source: str, target: str, files: list[str]) -> None:
     """Raises Error (invalid argument) if the source, or a part of it under whatever name, is about to
-    be replaced or removed, or if the target is a part of the source."""
-    own = [source]
+    be replaced or removed, or if the target is a part of the source.
+
+    files: what the source consists of, itself if it is one file or directory.
+    """
+    own = list(files)
     if os.path.isdir(source):
         own += [entry.path for entry in os.scandir(source) if entry.is_symlink()]
     parts = [os.path.realpath(part) for part in own]
@@ -250,32 +268,38 @@ def _flatten(node: Any, path: tuple[Any, ...], found: dict[str, torch.Tensor], t
         found.update(ordered)
 
 
-def _write_tailrace(trees: list[Any], directory: str, files: int) -> None:
-    """Writes an epoch of several ranks, as a session would have written it."""
-    ranks = len(trees)
-    if not 1 <= files <= ranks:
-        raise Error(Code.INVALID_ARGUMENT, f"{ranks} ranks go into 1 to {ranks} files, not {files}")
-    epoch = _core.DirectEpoch(directory, "tailrace", 0, files, ranks)
+def _encoded(tree: Any) -> tuple[dict[str, Any], bytes]:
+    skeleton, arrays = _tree.encode(tree, with_views=True)
+    return arrays, skeleton
+
+
+def _write_tailrace(ranks: list[tuple[dict[str, Any], bytes | None]], directory: str, files: int, name: Epoch) -> None:
+    """Writes an epoch of several ranks, as a session would have written it.
+
+    ranks: arrays by the names of their regions, and the skeleton of the tree that they were in.
+    """
+    if not 1 <= files <= len(ranks):
+        raise Error(Code.INVALID_ARGUMENT, f"{len(ranks)} ranks go into 1 to {len(ranks)} files, not {files}")
+    epoch = _core.DirectEpoch(directory, name.job, name.number, files, len(ranks))
     try:
         ends = [epoch.data_start] * files
         table: list[Any] = []
-        for rank, tree in enumerate(trees):
-            skeleton, arrays = _tree.encode(tree, with_views=True)
+        for rank, (arrays, skeleton) in enumerate(ranks):
             leaves: dict[str, _leaves.Leaf] = {}
             regions: list[Any] = []
-            for name, array in arrays.items():
+            for region, array in arrays.items():
                 shard = array if isinstance(array, _tree.Shard) else None
-                leaf = leaves[name] = _leaves.to_save(shard.own if shard else array, name)
+                leaf = leaves[region] = _leaves.to_save(shard.own if shard else array, region)
                 # Only Shards are pieces of one array of all ranks. Other pieces with equal names
                 # are not.
                 piece = leaf.piece(shard.global_shape, shard.offset, shard.declared) if shard else None
-                regions.append((name, leaf.nbytes, piece))
-            file = _core.first_file_of(rank, ranks, files)
+                regions.append((region, leaf.nbytes, piece))
+            file = _core.first_file_of(rank, len(ranks), files)
             start = ends[file]
             addresses = [leaf.address for leaf in leaves.values()]
             crcs = _core.write_runs(regions, addresses, [(epoch.paths[file], start)], 2, 8 << 20, 0)
             ends[file] += _core.run_bytes(regions, 1)[0]
-            table.append((regions, crcs, [start], [(_tree.SKELETON, skeleton)]))
+            table.append((regions, crcs, [start], [(_tree.SKELETON, skeleton)] if skeleton is not None else []))
         epoch.commit(table)
     finally:
         epoch.close()
