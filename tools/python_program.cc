@@ -28,7 +28,7 @@ std::string directory_of(const std::string& name) {
 const std::vector<PythonProgram>& python_programs() {
     static const std::vector<PythonProgram> programs = {
         // Python, because libraries of Python define these formats.
-        {"convert", "Convert checkpoints: torch.save, DCP, safetensors, one file per rank, tailrace",
+        {"convert", "Convert checkpoints: torch.save, DCP, safetensors, one file per rank, tailrace, VELOC",
          "Python 3.10 or newer with the tailrace package and PyTorch"},
         // Python, because reading strace's lines is work on text, and the benchmarks use the same
         // reader.
