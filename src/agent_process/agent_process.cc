@@ -12,6 +12,7 @@
 #include "base/caught.h"
 #include "base/log.h"
 #include "drain/tier_pass.h"
+#include "storage/posix_storage.h"
 #include "threads/wall_clock.h"
 
 namespace tailrace::internal {
@@ -38,6 +39,17 @@ void tell_of_commits(std::vector<DrainedEpoch>& epochs) {
         epoch.state = DrainedEpoch::State::committed;
         epoch.waiting_for.clear();
     }
+}
+
+std::vector<Carrier::TakeLock> locks_of(std::vector<Descriptor> descriptors) {
+    std::vector<Carrier::TakeLock> locks;
+    for (auto& descriptor : descriptors)
+        locks.emplace_back([brought = std::make_shared<Descriptor>(std::move(descriptor))](
+                               const std::string& directory) -> Result<std::shared_ptr<DirectoryLock>> {
+            TAILRACE_ASSIGN(auto lock, adopt_lock(std::move(*brought), directory));
+            return std::shared_ptr<DirectoryLock>(std::move(lock));
+        });
+    return locks;
 }
 
 PassSummary summary_of(const AgentStatus& passed) {
@@ -272,8 +284,9 @@ void AgentProcess::hear_line(int client, const LineBytes& message) {
         if (!alive) return Status(Code::transport, "the line has ended");
         return alive->try_send(LineBytes{{bytes.begin(), bytes.end()}});
     };
-    const Status heard =
-        catching([&] { return carrier_->hear(client, send, message.bytes, connection->take_descriptors()); });
+    const Status heard = catching([&] {
+        return carrier_->hear(client, send, message.bytes, locks_of(connection->take_descriptors()));
+    });
     if (heard.ok()) return;
     log(LogLevel::warning, "a session that is carried is turned away: {}", heard.message());
     drop(client);

@@ -6,15 +6,14 @@
 
 #include "base/caught.h"
 #include "base/log.h"
-#include "storage/posix_storage.h"
 
 namespace tailrace::internal {
 
 Status Carrier::hear(int client, LineSender::Send send, std::span<const std::byte> bytes,
-                     std::vector<Descriptor> descriptors) {
+                     std::vector<TakeLock> locks) {
     auto& line = lines_[client];
     if (!line.sender) line.sender = std::make_shared<LineSender>(std::move(send));
-    if (line.descriptors.empty()) line.descriptors = std::move(descriptors);
+    if (line.locks.empty()) line.locks = std::move(locks);
     TAILRACE_ASSIGN(const auto message, line::decode(bytes));
     return hear(line, message);
 }
@@ -112,18 +111,17 @@ Status Carrier::begin_node(Line& line) {
 
 Result<CarriedNode::Locks> Carrier::take_locks(Line& line, const CarriedJob& job) const {
     CarriedNode::Locks locks;
-    auto descriptors = std::exchange(line.descriptors, {});
+    const auto brought = std::exchange(line.locks, {});
     const size_t said = size_t{job.brings_local_lock} + size_t{job.brings_shared_lock};
-    if (descriptors.size() != said)
+    if (brought.size() != said)
         return Status(Code::transport,
-                      fmt::format("a session brings {} locks, not {}", descriptors.size(), said));
-    auto next = descriptors.begin();
+                      fmt::format("a session brings {} locks, not {}", brought.size(), said));
+    auto next = brought.begin();
     if (job.brings_local_lock) {
-        TAILRACE_ASSIGN(locks.local,
-                        adopt_lock(std::move(*next++), job.context.tier.directory(job.context.node)));
+        TAILRACE_ASSIGN(locks.local, (*next++)(job.context.tier.directory(job.context.node)));
     }
     if (job.brings_shared_lock) {
-        TAILRACE_ASSIGN(locks.shared, adopt_lock(std::move(*next++), job.context.config.shared_dir));
+        TAILRACE_ASSIGN(locks.shared, (*next++)(job.context.config.shared_dir));
     }
     return locks;
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "carrier/carried_node.h"
-#include "storage/system_path.h"
+#include "storage/storage.h"
 
 namespace tailrace::internal {
 
@@ -28,9 +28,11 @@ class Carrier {
 
     const CarrierPlace& place() const { return world_->place(); }
 
-    // A client has sent a line message, perhaps with descriptors. Fails if the client must be dropped.
+    // Takes over a lock that has come with a message, of that directory. Called once at most.
+    using TakeLock = std::function<Result<std::shared_ptr<DirectoryLock>>(const std::string& directory)>;
+    // A client has sent a line message, perhaps with locks. Fails if the client must be dropped.
     Status hear(int client, LineSender::Send send, std::span<const std::byte> message,
-                std::vector<Descriptor> descriptors);
+                std::vector<TakeLock> locks);
     void client_gone(int client);
 
     // Drops nodes that have ended. Returns the clients whose lines end with that.
@@ -52,7 +54,7 @@ class Carrier {
         int rank = 0;
         bool goodbye = false;
         std::vector<std::byte> pieces;
-        std::vector<Descriptor> descriptors;
+        std::vector<TakeLock> locks;
     };
     Status hear(Line& line, const ::tailrace::internal::line::Message& message);
     Status take_piece(Line& line, std::span<const std::byte> piece) const;
