@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 
@@ -64,6 +65,7 @@ struct MemoryStorage::World : MemoryDisk {
     std::vector<PendingName> pending_names;
     std::set<std::string> directories{"/", "."};
     std::map<std::string, std::pair<LockKind, int>> locks;  // and the number of holders
+    std::map<int, std::string> lock_descriptors;            // what each holder has locked
     std::set<std::pair<MemoryInode*, uint64_t>> numbers;    // locked by a file
 
     void unlink(const InodePointer& inode) REQUIRES(mutex) {
@@ -93,17 +95,27 @@ struct MemoryStorage::World : MemoryDisk {
 
 class MemoryStorage::MemoryLock : public DirectoryLock {
   public:
+    // With the world's mutex.
     MemoryLock(std::shared_ptr<World> world, std::string path)
-        : world_(std::move(world)), path_(std::move(path)), life_(world_->life) {}
+        : world_(std::move(world)), path_(std::move(path)), life_(world_->life) {
+        world_->lock_descriptors[descriptor_] = path_;
+    }
     ~MemoryLock() override {
         MutexLock lock(world_->mutex);
-        if (life_ == world_->life && --world_->locks[path_].second == 0) world_->locks.erase(path_);
+        if (life_ != world_->life) return;
+        world_->lock_descriptors.erase(descriptor_);
+        if (--world_->locks[path_].second == 0) world_->locks.erase(path_);
     }
+    int descriptor() const override { return descriptor_; }
 
   private:
     const std::shared_ptr<World> world_;
+    // Those of all storages differ.
+    static inline std::atomic<int> next_descriptor_{1 << 20};
+
     const std::string path_;
     const uint64_t life_;
+    const int descriptor_ = next_descriptor_++;
 };
 
 class MemoryStorage::MemoryNumberLock : public NumberLock {
@@ -134,6 +146,7 @@ void MemoryStorage::crash(std::mt19937_64& random) {
     MutexLock lock(world_->mutex);
     ++world_->life;
     world_->locks.clear();
+    world_->lock_descriptors.clear();
     world_->numbers.clear();
     // Every file that any name may lead to, in an order that does not depend on addresses.
     std::vector<InodePointer> inodes;
@@ -165,6 +178,7 @@ void MemoryStorage::process_death() {
     MutexLock lock(world_->mutex);
     ++world_->life;
     world_->locks.clear();
+    world_->lock_descriptors.clear();
     world_->numbers.clear();
     std::vector<InodePointer> inodes;
     for (const auto& [path, inode] : world_->names) inodes.push_back(inode);
@@ -349,6 +363,15 @@ Result<std::unique_ptr<DirectoryLock>> MemoryStorage::lock_directory(const std::
     }
     ++held->second.second;
     return std::unique_ptr<DirectoryLock>(std::make_unique<MemoryLock>(world_, path));
+}
+
+std::unique_ptr<DirectoryLock> MemoryStorage::duplicate_lock(int descriptor) {
+    MutexLock lock(world_->mutex);
+    const auto found = world_->lock_descriptors.find(descriptor);
+    if (found == world_->lock_descriptors.end()) return nullptr;
+    const std::string path = found->second;
+    ++world_->locks[path].second;
+    return std::make_unique<MemoryLock>(world_, path);
 }
 
 Result<std::unique_ptr<NumberLock>> MemoryStorage::lock_number(const std::string& raw_path, uint64_t number) {

@@ -53,6 +53,9 @@ class MemoryStorage : public Storage {
     Result<std::unique_ptr<DirectoryLock>> lock_directory(const std::string& path,
                                                           LockKind kind = LockKind::exclusive) override;
     Result<std::unique_ptr<NumberLock>> lock_number(const std::string& path, uint64_t number) override;
+    // The directory lock whose descriptor() this is, held until both have let go: what comes of it when it is
+    // handed to another process. Null if it is none of this storage, or not held any more.
+    std::unique_ptr<DirectoryLock> duplicate_lock(int descriptor);
     std::string_view name() const override { return "memory"; }
 
   private:

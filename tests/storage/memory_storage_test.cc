@@ -225,6 +225,19 @@ TEST_F(MemoryStorageTest, FilesAndLocksOfBeforeACrashAreDead) {
     EXPECT_EQ(storage_.used_bytes(), 4096u);
 }
 
+TEST_F(MemoryStorageTest, ALockThatWasHandedOverIsHeldUntilBothHaveLetGo) {
+    auto lock = storage_.lock_directory("/d");
+    TAILRACE_ASSERT_OK(lock);
+    const int descriptor = (*lock)->descriptor();
+    auto other = storage_.duplicate_lock(descriptor);
+    ASSERT_NE(other, nullptr);
+    lock->reset();
+    EXPECT_EQ(storage_.lock_directory("/d").status().code(), Code::busy);
+    EXPECT_EQ(storage_.duplicate_lock(descriptor), nullptr) << "that end has let go";
+    other.reset();
+    TAILRACE_EXPECT_OK(storage_.lock_directory("/d"));
+}
+
 TEST_F(MemoryStorageTest, TheDeathOfAProcessLosesNoBytes) {
     const auto content = pattern(10'000, 3);
     auto file = create("/d/a", content);
