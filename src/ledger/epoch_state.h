@@ -30,8 +30,9 @@ inline bool is_final(EpochState state) {
     return state == EpochState::committed || state == EpochState::kept_local || state == EpochState::failed;
 }
 
-// No epoch moves to a state with a lower number of these. None moves from one final state to another, but
-// for one that was kept local and is committed when the session is closed.
+// No epoch moves to a state with a lower number of these, but for one whose agents die while they flush it:
+// it is captured (or protected) as before. None moves from one final state to another, but for one that was
+// kept local and is committed when the session is closed.
 inline int stage_of(EpochState state) {
     switch (state) {
         case EpochState::unknown:

@@ -156,10 +156,11 @@ void RankEpochs::uncarried() {
     uncarried_ = true;
     for (auto& [epoch, entry] : entries_) {
         if (is_final(entry.info.state)) continue;
-        entry.info.state = EpochState::captured;
+        if (entry.info.state == EpochState::flushing)
+            entry.info.state = entry.info.losses_survived > 0 ? EpochState::protected_ : EpochState::captured;
         entry.unheard = true;
     }
-    changed_.notify_all();
+    tell_of_change();
 }
 
 bool RankEpochs::is_uncarried() const {

@@ -297,6 +297,30 @@ TEST(RootLedgerTest, AFlushWaitsForNoOtherNodesProtection) {
     EXPECT_THAT(root.orders(), ElementsAre("protected 1"));
 }
 
+TEST(RankEpochsTest, AnEpochWhoseAgentsAreGoneIsAsSafeAsBefore) {
+    RankEpochs epochs;
+    for (uint64_t epoch = 1; epoch <= 4; ++epoch) {
+        EpochInfo info;
+        info.epoch = epoch;
+        info.run = 1;
+        info.state = EpochState::captured;
+        epochs.add(info, true);
+    }
+    epochs.protected_from({1, 1}, 1);
+    epochs.protected_from({2, 1}, 1);
+    epochs.flushing({2, 1});
+    epochs.flushing({3, 1});
+    epochs.ended({{4, 1}, EpochState::committed, {}, 0, true});
+    const auto before = epochs.changes();
+    epochs.uncarried();
+    EXPECT_GT(epochs.changes(), before);
+    const auto state_of = [&](uint64_t epoch) { return epochs.find(epoch)->info.state; };
+    EXPECT_EQ(state_of(1), EpochState::protected_);
+    EXPECT_EQ(state_of(2), EpochState::protected_) << "its flush is over";
+    EXPECT_EQ(state_of(3), EpochState::captured);
+    EXPECT_EQ(state_of(4), EpochState::committed);
+}
+
 TEST(RankEpochsTest, WhatAnEpochSurvivesIsSaidInEveryState) {
     RankEpochs epochs;
     for (uint64_t epoch = 1; epoch <= 4; ++epoch) {
