@@ -118,7 +118,7 @@ void ProcessBackground::recover(const LocalEpoch& epoch) {
 }
 
 Status ProcessBackground::begin() {
-    return agree(*context_.transport, catching([&]() -> Status {
+    TAILRACE_TRY(agree(*context_.transport, catching([&]() -> Status {
         if (!context_.is_representative()) return {};
         const auto jobs = std::exchange(to_recover_, {});
         return asks(
@@ -128,7 +128,15 @@ Status ProcessBackground::begin() {
                 });
             },
             "letting the node's agent begin");
-    }));
+    })));
+    Status lost;
+    {
+        MutexLock lock(mutex_);
+        begun_ = true;
+        lost = lost_;
+    }
+    if (!lost.ok()) say_lost(lost);
+    return {};
 }
 
 // ---- mail ---------------------------------------------------------------------------------------
@@ -183,7 +191,12 @@ void ProcessBackground::lose(const Status& why) {
         MutexLock lock(mutex_);
         if (!lost_.ok() || said_goodbye_) return;
         lost_ = why;
+        if (!begun_) return;
     }
+    say_lost(why);
+}
+
+void ProcessBackground::say_lost(const Status& why) {
     log(context_.is_representative() ? LogLevel::warning : LogLevel::info,
         "the agent process of node {} no longer carries the epochs ({}). They stay in {} {}", context_.node,
         why.message(), context_.config.local_dir,

@@ -68,6 +68,7 @@ class ProcessBackground final : public Background,
     Status asks(const std::function<Status()>& send, const char* what);
     bool lost() const;
     void lose(const Status& why);
+    void say_lost(const Status& why);
     void look_after_agent();
     void take_for_gone(const Status& why);
     // Waits until no rank's epochs are under way any more. Returns whether some rank has lost its agent.
@@ -113,6 +114,7 @@ class ProcessBackground final : public Background,
     std::optional<std::string> asked_to_stop_ GUARDED_BY(mutex_);  // at rank 0: why some rank was
     std::optional<Status> answer_ GUARDED_BY(mutex_);
     std::optional<line::Idle> idle_ GUARDED_BY(mutex_);
+    bool begun_ GUARDED_BY(mutex_) = false;  // on all nodes: the session has this background
     bool closing_ GUARDED_BY(mutex_) = false, said_goodbye_ GUARDED_BY(mutex_) = false;
     bool agent_ended_ GUARDED_BY(mutex_) = false, line_ended_ GUARDED_BY(mutex_) = false;
 

@@ -57,26 +57,43 @@ Session::Session(Opening opening, AgentDoor* agents)
 }
 
 Status Session::begin(const SharedInventory& inventory) {
-    TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
-    {
-        MutexLock lock(save_mutex_);
-        const Carriers carriers{door_, agent_.get(), local_lock_.get()};
-        TAILRACE_ASSIGN(background_, Background::create(context_, epochs_, carriers));
-        if (background_->needs_agent()) agent_.reset();
+    MutexLock lock(save_mutex_);
+    const Carriers carriers{door_, agent_.get(), local_lock_.get()};
+    const Status begun = begin_background(inventory, carriers);
+    if (begun.ok() || background_ == nullptr || !background_->needs_agent()) {
+        if (begun.ok()) old_parts_.clear();
+        return begun;
     }
+    if (rank() == 0)
+        log(LogLevel::warning, "the agent processes do not carry this session's epochs: {}", begun.message());
+    search_.reset();
+    parts_.reset();
+    background_.reset();
+    // Agents of other nodes may have begun, and be at work on what earlier runs have left.
+    TAILRACE_TRY(agree(*context_.transport, catching([&]() REQUIRES(save_mutex_) {
+                     return ask_agent_to_let_go(agent_);
+                 })).with_context(begun.message()));
+    TAILRACE_ASSIGN(const auto now_there, look_into_shared(context_));
+    TAILRACE_TRY(begin_background(now_there, {}));
+    old_parts_.clear();
+    if (agent_) agent_->opened();
+    return {};
+}
+
+Status Session::begin_background(const SharedInventory& inventory, const Carriers& carriers) {
+    TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
+    TAILRACE_ASSIGN(background_, Background::create(context_, epochs_, carriers));
+    if (background_->needs_agent()) agent_.reset();
     for (const auto& epoch : old.to_flush) {
         if (rank() == 0)
             log(LogLevel::info, "captured {} of an earlier run is flushed to {}", to_string(epoch.key),
                 context_.config.shared_dir);
         background_->recover(epoch);
     }
-    {
-        MutexLock lock(save_mutex_);
-        for (const auto& part : old.rebuilt)
-            if (context_.is_representative() && part.node == context_.node) old_parts_.push_back(part);
-        parts_.emplace(context_, epochs_, *background_);
-        parts_->take_over(std::move(old_parts_), old);
-    }
+    for (const auto& part : old.rebuilt)
+        if (context_.is_representative() && part.node == context_.node) old_parts_.push_back(part);
+    parts_.emplace(context_, epochs_, *background_);
+    parts_->take_over(old_parts_, old);
     search_.emplace(context_, epochs_, *background_, old.refused);
     return background_->begin();
 }

@@ -39,6 +39,7 @@ class Session : public Checkpointer {
     Session(Opening opening, AgentDoor* agents);
     ~Session() override;
     // The steps of open that follow open_directories(). Collective.
+    // If the agents that were to carry its epochs die meanwhile, it begins as one without agents.
     Status begin(const SharedInventory& inventory);
     // All ranks have begun. From now on the session must be closed by all of them together.
     void opened() { opened_ = true; }
@@ -103,6 +104,7 @@ class Session : public Checkpointer {
     const RankEpochs& epochs() const { return epochs_; }
 
   private:
+    Status begin_background(const SharedInventory& inventory, const Carriers& carriers) REQUIRES(save_mutex_);
     static Background::Deadline deadline_of(std::chrono::milliseconds longest);
     Status check_epoch(uint64_t epoch) const REQUIRES(save_mutex_);
     // What a capture takes: what is registered, and `more`.
@@ -156,7 +158,7 @@ class Session : public Checkpointer {
     JobContext context_;  // only close() changes it
     std::unique_ptr<DirectoryLock> local_lock_;
     std::unique_ptr<AgentLink> agent_ GUARDED_BY(save_mutex_);
-    std::vector<KnownPart> old_parts_;  // empty after begin()
+    std::vector<KnownPart> old_parts_;
     Regions regions_;
     RankEpochs epochs_;
     std::unique_ptr<Background> background_;

@@ -134,16 +134,56 @@ TEST_F(CarriedSessionTest, AProgramThatDiesWhileItsSessionBeginsIsWaitedForByNoA
                 }
                 if (begins) other_begins.wait();
                 dead = dead || begins;
+                if (dead) door_.asks_nobody = true;
                 return dead ? Status(Code::transport, "this node's ranks are dead") : Status();
             };
             EXPECT_EQ(open(door_), 0);
             door_.before_post = nullptr;
+            door_.asks_nobody = false;
             wait_until([&] { return status(0).carried.empty() && status(1).carried.empty(); }, 8s);
             EXPECT_TRUE(ask(1 - dying, DrainAsked{}).carried.empty());
             EXPECT_EQ(open(door_), ranks) << "the next start finds all locks free";
             EXPECT_EQ(committed().size(), recovered ? 2u : 0u);
             stop_agents();
         }
+}
+
+// Its agents may be at work on recovered epochs when one of them dies.
+TEST_F(CarriedSessionTest, ASessionThatLosesItsAgentsWhileItBeginsGoesOnWithoutThem) {
+    for (const bool recovered : {true, false}) {
+        SCOPED_TRACE(recovered);
+        config_.name = recovered ? "recovered" : "new";
+        config_.flush_at_close = false;
+        config_.shared_every = 100;
+        start_agents();
+        if (recovered)
+            run(door_, [&](Checkpointer& session, int) {
+                State state;
+                EXPECT_TRUE(save(session, state, 1).ok() && save(session, state, 2).ok());
+                EXPECT_TRUE(session.close().ok());
+            });
+        config_.shared_every = 1;
+        door_.before_post = [&](const std::string& local_dir, std::span<const std::byte> message) {
+            const auto said = line::decode(message);
+            const bool begins = said.ok() && std::holds_alternative<line::BeginPiece>(*said);
+            return begins && local_dir == this->local_dir(1) ? Status(Code::transport, "its agent is dead")
+                                                             : Status();
+        };
+        run(door_, [&](Checkpointer& session, int) {
+            State state;
+            EXPECT_TRUE(save(session, state, 3).ok());
+            const Status closed = session.close();
+            EXPECT_TRUE(closed.ok()) << closed.to_string();
+            EXPECT_EQ(session.state(3)->state, EpochState::committed);
+        });
+        door_.before_post = nullptr;
+        EXPECT_THAT(committed(), Contains(3));
+        if (recovered) {
+            EXPECT_THAT(committed(), Contains(2)) << "captured before";
+        }
+        wait_until([&] { return status(0).carried.empty() && status(1).carried.empty(); }, 8s);
+        stop_agents();
+    }
 }
 
 TEST_F(CarriedSessionTest, AnAgentThatIsToldToEndGivesTheSessionBack) {

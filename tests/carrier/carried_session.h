@@ -40,6 +40,7 @@ class CuttingDoor final : public AgentDoor {
   public:
     Result<std::unique_ptr<AgentLink>> ask(const std::string& local_dir,
                                            const std::string& shared_dir) override {
+        if (asks_nobody) return Status(Code::failed_state, "this program is dead");
         auto link = system_agent_door().ask(local_dir, shared_dir);
         if (cut) {
             asked_after_cut += 1;
@@ -59,6 +60,7 @@ class CuttingDoor final : public AgentDoor {
         return std::unique_ptr<AgentLine>(std::make_unique<Line>(*this, std::move(line), local_dir));
     }
     std::atomic<bool> cut{false};
+    std::atomic<bool> asks_nobody{false};
     std::string silent_dir;  // whose agent says nothing any more
     std::atomic<bool> silent{false};
     // Asked of each message of a line, with the line's local_dir, before it is sent. The line may fail.
