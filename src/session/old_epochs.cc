@@ -75,7 +75,7 @@ Status judge_captured(const JobContext& context, const std::vector<LocalEpoch>& 
             old.safe.push_back(epoch.key);
             continue;
         }
-        old.refused.push_back(epoch.key);
+        old.refused.push_back({epoch.key, *judged.verdict});
         if (context.rank() == 0)
             log(LogLevel::warning, "{}, captured by an earlier run, is passed over: {}", to_string(epoch.key),
                 judged.verdict->message());
@@ -145,7 +145,8 @@ Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInvent
     old.rebuilt = std::move(rebuilt.added);
     TAILRACE_TRY(judge_captured(context, captured, old));
     std::erase_if(captured, [&](const LocalEpoch& epoch) {
-        return std::find(old.refused.begin(), old.refused.end(), epoch.key) != old.refused.end();
+        return std::any_of(old.refused.begin(), old.refused.end(),
+                           [&](const OldEpochs::Refused& refused) { return refused.key == epoch.key; });
     });
     old.to_flush = choose_recoveries(captured, inventory.committed, inventory.unclean);
     TAILRACE_TRY(verify(context, old));

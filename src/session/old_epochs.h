@@ -17,7 +17,11 @@ struct OldEpochs {
     std::vector<EpochKey> safe;         // epochs that could be restored when the session began
     std::optional<EpochKey> elsewhere;  // the one of `safe` that only the shared tier has, if any
     std::vector<KnownPart> rebuilt;     // parts that were lost, and were written again
-    std::vector<EpochKey> refused;      // captured whole, but their arrays cannot be put together
+    struct Refused {
+        EpochKey key;
+        Status why;  // the same on every rank
+    };
+    std::vector<Refused> refused;  // captured whole, but their arrays cannot be put together
 };
 
 // All parts that the representatives look after. Every rank gets the same list. Collective.

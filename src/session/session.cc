@@ -24,6 +24,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
+Status cannot_flush(EpochKey newest) {
+    return Status(
+        Code::failed_state,
+        fmt::format("{}, the newest, was kept in the node-local tier and cannot be flushed, because "
+                    "parts of it are lost, or because it is not sound (the log says more)",
+                    to_string(newest)));
+}
+
 }  // namespace
 
 // ---- open and close -----------------------------------------------------------------------------
@@ -94,7 +102,9 @@ Status Session::begin_background(const SharedInventory& inventory, const Carrier
         if (context_.is_representative() && part.node == context_.node) old_parts_.push_back(part);
     parts_.emplace(context_, epochs_, *background_);
     parts_->take_over(old_parts_, old);
-    search_.emplace(context_, epochs_, *background_, old.refused);
+    std::vector<EpochKey> refused;
+    for (const auto& epoch : old.refused) refused.push_back(epoch.key);
+    search_.emplace(context_, epochs_, *background_, std::move(refused));
     return background_->begin();
 }
 
@@ -173,10 +183,14 @@ Status Session::flush_left_epochs() {
             epochs_.ended({key, EpochState::committed, Status(), 0, true});
     }
     TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
+    for (const auto& [key, why] : old.refused)
+        if (key.run == context_.run) epochs_.ended({key, EpochState::failed, why, 0, false});
     const Status closed = flush_again(context_, old.to_flush);
     for (const auto& epoch : old.to_flush)
         epochs_.ended({epoch.key, closed.ok() ? EpochState::committed : EpochState::failed, closed, 0, true});
-    return closed.ok() ? check_newest() : closed;
+    TAILRACE_TRY(closed);
+    TAILRACE_TRY(check_newest());
+    return epochs_.first_failure();
 }
 
 // The background of the session has ended.
@@ -221,12 +235,7 @@ Status Session::flush_newest() {
     TAILRACE_ASSIGN(const auto inventory, look_into_shared(context_));
     TAILRACE_ASSIGN(auto old, judge_old_epochs(context_, inventory));
     std::erase_if(old.to_flush, [&](const LocalEpoch& epoch) { return epoch.key != *newest; });
-    if (old.to_flush.empty())
-        return Status(
-            Code::failed_state,
-            fmt::format("{}, the newest, was kept in the node-local tier and cannot be flushed, because "
-                        "parts of it are lost, or because it is not sound (the log says more)",
-                        to_string(*newest)));
+    if (old.to_flush.empty()) return cannot_flush(*newest);
     // The record of the session has ended with its background, and says that the epoch was kept.
     auto context = context_;
     context.config.record = false;
@@ -238,6 +247,8 @@ Status Session::flush_newest() {
 // Older epochs may stay on the nodes, or give way to newer ones. If the newest one cannot be flushed, that
 // must not go unsaid.
 Status Session::check_newest() {
+    const auto kept = newest_kept_local();
+    if (kept && context_.config.flush_at_close) return cannot_flush(*kept);
     const auto all = epochs_.all();
     if (all.empty() || is_final(all.back().info.state)) return {};
     const EpochKey key{all.back().info.epoch, all.back().info.run};
