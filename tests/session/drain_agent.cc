@@ -23,7 +23,8 @@ void take_a_moment() {
 
 class DrainAgent::Link final : public AgentLink {
   public:
-    Link(std::shared_ptr<Desk> desk, int client) : desk_(std::move(desk)), client_(client) {}
+    Link(std::shared_ptr<Desk> desk, int client, std::optional<CarrierPlace> place)
+        : desk_(std::move(desk)), client_(client), place_(place) {}
     ~Link() override {
         MutexLock lock(desk_->mutex);
         desk_->let_in.erase(client_);
@@ -39,19 +40,27 @@ class DrainAgent::Link final : public AgentLink {
         MutexLock lock(desk_->mutex);
         return !desk_->dead;
     }
+    std::optional<CarrierPlace> carries() const override { return place_; }
 
   private:
     const std::shared_ptr<Desk> desk_;
     const int client_;
+    const std::optional<CarrierPlace> place_;
 };
 
 DrainAgent::DrainAgent(Config config, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared,
-                       Heard heard)
+                       Heard heard, Carrying carrying)
     : config_(std::move(config)),
       local_(std::move(local)),
       shared_(std::move(shared)),
       heard_(std::move(heard)),
-      desk_(std::make_shared<Desk>(SteadyClock::now())),
+      carrying_(std::move(carrying)),
+      desk_(std::make_shared<Desk>(SteadyClock::now(), carrying_.transport == nullptr)),
+      lines_([desk = desk_] {
+          MutexLock lock(desk->mutex);
+          desk->work = true;
+          desk->changed.notify_all();
+      }),
       serving_("agent", {}, [this](const std::stop_token&) { serve(); }) {}
 
 DrainAgent::~DrainAgent() {
@@ -60,6 +69,7 @@ DrainAgent::~DrainAgent() {
 }
 
 void DrainAgent::die() {
+    if (carrying_.transport) lines_.end();
     MutexLock lock(desk_->mutex);
     desk_->dead = true;
     desk_->give_up = true;
@@ -69,7 +79,7 @@ void DrainAgent::die() {
 Result<std::unique_ptr<AgentLink>> DrainAgent::ask() {
     take_a_moment();
     MutexLock lock(desk_->mutex);
-    if (desk_->dead) return Status(Code::not_found, "no agent listens");
+    if (desk_->dead || !desk_->listens) return Status(Code::not_found, "no agent listens");
     const int client = desk_->next_client++;
     auto now = SteadyClock::now();
     desk_->let_in[client] = false;
@@ -78,13 +88,25 @@ Result<std::unique_ptr<AgentLink>> DrainAgent::ask() {
     const auto until = now + longest_wait;
     while (!desk_->dead && !desk_->let_in[client] && SteadyClock::now() < until)
         desk_->changed.wait_until(lock, until);
-    auto link = std::make_unique<Link>(desk_, client);  // the session is over when it goes
+    auto link = std::make_unique<Link>(desk_, client, desk_->place);  // the session is over when it goes
     const bool dead = desk_->dead, let_in = desk_->let_in[client];
     lock.unlock();
     if (dead) return Status(Code::transport, "the agent has ended");
     if (!let_in) return Status(Code::busy, "the agent has not let go of its locks in time");
     take_a_moment();
     return std::unique_ptr<AgentLink>(std::move(link));
+}
+
+Result<std::unique_ptr<AgentLine>> DrainAgent::line(AgentLines::DuplicateLock duplicate) {
+    if (!carrying_.transport) return Status(Code::unsupported, "this agent has no lines");
+    take_a_moment();
+    return lines_.connect(std::move(duplicate));
+}
+
+bool DrainAgent::wait_until_it_listens() {
+    MutexLock lock(desk_->mutex);
+    while (!desk_->dead && !desk_->listens) desk_->changed.wait(lock);
+    return !desk_->dead;
 }
 
 std::string DrainAgent::last_pass() const {
@@ -94,8 +116,12 @@ std::string DrainAgent::last_pass() const {
 
 // As AgentProcess::step() does.
 void DrainAgent::serve() {
+    auto carrier = carrying_.transport ? make_carrier() : nullptr;
     Worker passing;
     MutexLock lock(desk_->mutex);
+    desk_->listens = true;
+    if (carrier) desk_->place = carrier->place();
+    if (carrying_.transport) desk_->changed.notify_all();
     while (!desk_->dead) {
         const auto now = SteadyClock::now();
         if (desk_->book.pass_is_due(now)) {
@@ -106,17 +132,65 @@ void DrainAgent::serve() {
             lock.lock();
         }
         desk_->give_up = desk_->dead || desk_->book.pass_must_stop(now);
-        if (!desk_->dead && !desk_->pass_has_ended)
+        if (!desk_->dead && !desk_->pass_has_ended && !std::exchange(desk_->work, false))
             desk_->changed.wait_until(lock, desk_->book.next_look(now));
         if (std::exchange(desk_->pass_has_ended, false))
             desk_->book.pass_ended(desk_->last, SteadyClock::now());
-        for (const int client : desk_->book.take_to_let_in())
+        bool may_let_in = true;
+        if (carrier) {
+            lock.unlock();
+            may_let_in = serve_lines(*carrier);
+            lock.lock();
+        }
+        for (const int client : may_let_in ? desk_->book.take_to_let_in() : std::vector<int>())
             if (const auto found = desk_->let_in.find(client); found != desk_->let_in.end())
                 found->second = true;
         desk_->changed.notify_all();
     }
     lock.unlock();
     passing.join();
+}
+
+// All agents come together in it, or the process is ended with the others.
+std::unique_ptr<Carrier> DrainAgent::make_carrier() {
+    auto world = AgentWorld::create(carrying_.transport);
+    if (!world.ok()) {
+        die();
+        return nullptr;
+    }
+    Carrier::Options options;
+    options.local_dir = config_.local_dir;
+    options.local = [this](const Config&) { return carrying_.local; };
+    options.shared = [this](const Config&) { return carrying_.shared; };
+    options.changed = [desk = desk_] {
+        MutexLock lock(desk->mutex);
+        desk->work = true;
+        desk->changed.notify_all();
+    };
+    return std::make_unique<Carrier>(std::move(*world), std::move(options));
+}
+
+// As AgentProcess::step() does. Returns whether sessions that open may be told so.
+bool DrainAgent::serve_lines(Carrier& carrier) {
+    while (auto come = lines_.next()) {
+        const Status heard =
+            carrier.hear(come->client, lines_.sender(come->client), come->bytes, std::move(come->locks));
+        if (heard.ok()) continue;
+        carrier.client_gone(come->client);
+        lines_.drop(come->client);
+    }
+    for (const int client : lines_.take_gone()) carrier.client_gone(client);
+    const size_t before = carrier.node_count();
+    for (const int client : carrier.step()) lines_.drop(client);
+    const size_t ending = carrier.ending_count();
+    bool opening = false;
+    {
+        MutexLock lock(desk_->mutex);
+        if (carrier.node_count() < before) desk_->book.pass_asked(SteadyClock::now());
+        desk_->book.set_carried({carrier.node_count() - ending, ending}, SteadyClock::now());
+        for (const auto& [client, let_in] : desk_->let_in) opening |= !let_in;
+    }
+    return !opening || carrier.make_way(config_.shared_dir);
 }
 
 void DrainAgent::make_pass() {

@@ -55,6 +55,7 @@ class History {
         config_ = small_config();
         layout_ = choose_layout();
         config_.buffer_bytes = uint64_t{4096} << random_.below(4);
+        if (agents_.carry()) agents_.settle_config(config_);
         config_.buffers = static_cast<uint32_t>(random_.between(1, 5));
         config_.writers = static_cast<uint32_t>(random_.between(1, 2));
         config_.placement = random_.chance(0.5) ? Placement::append : Placement::contiguous;
@@ -170,7 +171,8 @@ class History {
         job.config.ranks_per_node = layout_.ranks_per_node;
         job.concurrent = random_.chance(0.85);
         choose_redundancy(job.config);
-        job.shared = stage_.mount(world.shared, "", [this] { checks_.check_names(false); });
+        if (agents_.carry()) choose_carriers(job.config);
+        job.shared = stage_.mount(world.shared, "", [this] { checks_.check_names(NamedBy::job); });
         std::map<std::string, std::shared_ptr<Storage>> mounted;
         for (const auto& [host, storage] : world.local) mounted[host] = stage_.mount(storage, host, {});
         job.local = [mounted](const std::string& host) { return mounted.at(host); };
@@ -196,12 +198,17 @@ class History {
         if (course.faults_after < 0) world.let_faults_in();
         const Job job = job_in(world);
         tell(course, job);
-        checks_.job_begins(
-            {course.number, job.config, job.hosts, bound_of(course), faults, course.local_faults});
-        agents_.start_some(layout_.hosts);
+        checks_.job_begins({course.number, job.config, job.hosts, bound_of(course), faults,
+                            course.local_faults, agents_.carry()});
+        agents_.start_some(layout_.hosts, faults);
         std::atomic<bool> faults_in{false};
         Pace pace(layout_.ranks());
-        const bool cut_off = stage_.begin_job(faults, [&] { world.die(); });
+        const bool cut_off = stage_.begin_job(faults, [&] {
+            agents_.program_dies();
+            world.die();
+        });
+        // Ranks whose agents are gone do not hear of each other's captures.
+        const bool in_step = course.in_step || cut_off || agents_.carry();
         run_job(job, [&](int rank, Checkpointer* session, const Status& opened) {
             if (session == nullptr) {
                 pace.leave(rank);
@@ -210,7 +217,7 @@ class History {
             }
             checks_.opened(rank, *session);
             one_rank(course, *session, [&](int save) {
-                if (course.in_step || cut_off) pace.come_to(rank, save + 1);
+                if (in_step) pace.come_to(rank, save + 1);
                 if (save == course.faults_after && !faults_in.exchange(true)) world.let_faults_in();
             });
             checks_.closes(rank);
@@ -292,6 +299,13 @@ class History {
         config.redundancy = levels[random() % std::size(levels)];
         config.redundancy_set = 2 + static_cast<uint32_t>(random() % 7);
         config.redundancy_every = 1 + static_cast<uint32_t>(random() % 2);
+    }
+
+    // Ranks that may communicate while the program computes have a background of their own, unless the agents
+    // are asked for.
+    void choose_carriers(Config& config) const {
+        const bool ask = Random(seed_ * 31337 + job_number_).chance(0.8);
+        config.agent_carries = ask ? AgentCarries::yes : AgentCarries::automatic;
     }
 
     // The end of a job, and what happens until the next one begins.

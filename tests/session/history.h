@@ -15,9 +15,9 @@
 // with a sentence. Nothing of them is ever seen again, and what was saved before and is saved after them is
 // not touched.
 //
-// Some histories have agent processes on their machines, which finish what dead jobs have left
-// (history_agents.h). And machines are lost: an epoch that was protected is not, as long as its sets have
-// lost no more nodes than they survive.
+// Some histories have agent processes on their machines, which finish what dead jobs have left. In a part of
+// them, these also carry the epochs of jobs that live (history_agents.h). And machines are lost: an epoch
+// that was protected is not, as long as its sets have lost no more nodes than they survive.
 //
 // A Stage says how ranks run and what they are connected by. The default is threads of the system; a
 // simulation has tasks in virtual time, and more that can go wrong.
@@ -41,6 +41,13 @@ struct HistoryLimits {
     int most_saves = 5;  // of a job
 };
 
+// How agents reach each other.
+struct AgentNetwork {
+    std::vector<std::unique_ptr<Transport>> transports;  // one for each agent
+    std::function<void(int agent)> lose;                 // it has died; the others are not told
+    std::function<void()> end;                           // all have died
+};
+
 class Stage {
   public:
     virtual ~Stage() = default;
@@ -62,6 +69,8 @@ class Stage {
     virtual void end_job() {}
     // Whether some histories have agent processes. These wait for seconds.
     virtual bool has_agents() const { return false; }
+    // For agents on these hosts that carry epochs of sessions that live. Call it where has_agents().
+    virtual AgentNetwork connect_agents(const std::vector<std::string>& /*hosts*/) { return {}; }
     // A stage that has one task run at a time calls `check` after every step. It must not wait.
     virtual void after_step(std::function<void()> /*check*/) {}
 };
@@ -70,6 +79,7 @@ class Stage {
 struct Tally {
     std::atomic<uint64_t> restored{0}, nothing{0}, refused{0}, announced{0};
     std::atomic<uint64_t> drained{0};  // epochs that got their names from an agent
+    std::atomic<uint64_t> carried{0};  // those of them whose session the agent carried
     std::atomic<uint64_t> rebuilt{
         0};  // times that a captured epoch was still promised after machines were lost
     std::atomic<uint64_t> misfits{0};  // epochs that were refused because their arrays did not fit together

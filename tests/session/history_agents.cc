@@ -27,18 +27,18 @@ class HistoryAgents::Door final : public AgentDoor {
     Door(HistoryAgents& agents, std::string host) : agents_(agents), host_(std::move(host)) {}
     Result<std::unique_ptr<AgentLink>> ask(const std::string& /*local_dir*/,
                                            const std::string& /*shared_dir*/) override {
-        std::shared_ptr<DrainAgent> agent;
-        {
-            MutexLock lock(agents_.mutex_);
-            const auto found = agents_.agents_.find(host_);
-            if (found != agents_.agents_.end()) agent = found->second.agent;
-        }
+        const auto agent = agents_.agent_of(host_);
         if (!agent) return Status(Code::not_found, "no agent listens");
         return agent->ask();
     }
-    // These agents carry no epochs of sessions that live.
     Result<std::unique_ptr<AgentLine>> line(const std::string& /*local_dir*/) override {
-        return Status(Code::unsupported, "this agent has no lines");
+        const auto agent = agents_.agent_of(host_);
+        if (!agent) return Status(Code::not_found, "no agent listens");
+        auto& machines = agents_.machines_;
+        return agent->line([local = machines.local_of(host_), shared = machines.shared](int descriptor) {
+            std::shared_ptr<DirectoryLock> lock = local->duplicate_lock(descriptor);
+            return lock ? lock : std::shared_ptr<DirectoryLock>(shared->duplicate_lock(descriptor));
+        });
     }
 
   private:
@@ -50,6 +50,7 @@ HistoryAgents::HistoryAgents(uint64_t seed, const Config& config, Machines& mach
                              HistoryChecks& checks, const Promises& promises, std::ostream& story)
     : random_(seed * 7919 + 17),
       any_(stage.has_agents() && random_.chance(0.4)),
+      carry_(any_ && Random(seed * 104729 + 5).chance(0.5)),
       config_(config),
       machines_(machines),
       stage_(stage),
@@ -74,11 +75,21 @@ AgentDoor* HistoryAgents::door(const std::string& host) {
 // -----------------------------------------------------------------------------------------
 
 HistoryAgents::Luck HistoryAgents::choose_luck() {
+    return choose_luck(random_);
+}
+
+HistoryAgents::Luck HistoryAgents::choose_luck(Random& random) {
     Luck luck;
-    luck.seed = random_.engine()();
-    if (random_.chance(0.1)) luck.local = choose_errors(random_, 20, 150);
-    if (random_.chance(0.2)) luck.shared = choose_errors(random_, 20, 150);
+    luck.seed = random.engine()();
+    if (random.chance(0.1)) luck.local = choose_errors(random, 20, 150);
+    if (random.chance(0.2)) luck.shared = choose_errors(random, 20, 150);
     return luck;
+}
+
+// An agent that carries checks settings as a program does.
+void HistoryAgents::settle_config(Config& config) const {
+    config.buffer_bytes = 256 * KiB;
+    config.record = false;
 }
 
 // 1 us to 4 s.
@@ -88,21 +99,64 @@ SteadyClock::duration HistoryAgents::some_time() {
 
 // ---- birth and death ------------------------------------------------------------------------------
 
-void HistoryAgents::start(const std::string& host, const Luck& luck) {
+HistoryAgents::Agent HistoryAgents::make_agent(const std::string& host, const Luck& luck,
+                                               std::shared_ptr<Transport> transport) {
     Agent agent;
     agent.local = std::make_shared<FaultyStorage>(machines_.local_of(host), luck.seed, luck.local);
     agent.shared = std::make_shared<FaultyStorage>(machines_.shared, luck.seed + 1, luck.shared);
-    agent.agent =
-        std::make_shared<DrainAgent>(config_, stage_.mount(agent.local, host, {}),
-                                     stage_.mount(agent.shared, "", [this] { checks_.check_names(true); }),
-                                     [this](const DrainedEpoch& epoch) { heard(epoch); });
+    const auto shared = [&](NamedBy who) {
+        return stage_.mount(agent.shared, "", [this, who] { checks_.check_names(who); });
+    };
+    DrainAgent::Carrying carrying;
+    if (transport)
+        carrying = {std::move(transport), stage_.mount(agent.local, host, {}),
+                    shared(NamedBy::carrying_agent)};
+    // The mounts draw numbers, in this order.
+    auto to_shared = shared(NamedBy::agent);
+    auto to_local = stage_.mount(agent.local, host, {});
+    agent.agent = std::make_shared<DrainAgent>(
+        config_, std::move(to_local), std::move(to_shared),
+        [this](const DrainedEpoch& epoch) { heard(epoch); }, std::move(carrying));
+    return agent;
+}
+
+void HistoryAgents::start_together(const std::vector<std::string>& hosts, uint64_t seed, bool faults) {
+    auto network = stage_.connect_agents(hosts);
+    const auto world = std::make_shared<World>(World{network.lose, network.end});
+    Random random(seed);
+    std::vector<std::shared_ptr<DrainAgent>> started;
+    for (size_t i = 0; i < hosts.size(); ++i) {
+        Luck luck = choose_luck(random);
+        if (!faults) luck = {luck.seed, {}, {}};
+        Agent agent = make_agent(hosts[i], luck, std::move(network.transports[i]));
+        agent.world = world;
+        agent.number = static_cast<int>(i);
+        started.push_back(agent.agent);
+        MutexLock lock(mutex_);
+        agents_.insert_or_assign(hosts[i], std::move(agent));
+        checks_.set_agents(++count_);
+    }
+    for (const auto& agent : started) (void)agent->wait_until_it_listens();
+}
+
+void HistoryAgents::start(const std::string& host, const Luck& luck) {
+    Agent agent = make_agent(host, luck, nullptr);
     MutexLock lock(mutex_);
     agents_.insert_or_assign(host, std::move(agent));
     checks_.set_agents(++count_);
 }
 
-void HistoryAgents::start_some(const std::vector<std::string>& hosts) {
+void HistoryAgents::start_some(const std::vector<std::string>& hosts, bool faults) {
     if (!any_) return;
+    if (carry_) {
+        {
+            MutexLock lock(mutex_);
+            program_is_dead_ = false;
+        }
+        faults_ = faults;
+        start_carriers({hosts.begin(), hosts.end()}, faults);
+        return let_some_die_later();
+    }
     const double share = random_.chance(0.6) ? 1 : 0.6;
     for (const auto& host : std::set<std::string>(hosts.begin(), hosts.end())) {
         if (lives(host) || !random_.chance(share)) continue;
@@ -112,18 +166,90 @@ void HistoryAgents::start_some(const std::vector<std::string>& hosts) {
     let_some_die_later();
 }
 
-// Nothing that it does has an effect any more. Its locks are free when its threads have ended, a moment
-// later.
-void HistoryAgents::die(const std::string& host) {
+// Mostly the agents of a job are those of its machines. Some have others, or none that reach each other.
+void HistoryAgents::start_carriers(const std::set<std::string>& hosts, bool faults) {
+    std::vector<std::string> damaged;
+    bool together = true;
+    {
+        MutexLock lock(mutex_);
+        std::set<std::shared_ptr<World>> worlds;
+        for (const auto& [host, agent] : agents_) {
+            if (!faults) {
+                agent.local->set_plan({});
+                agent.shared->set_plan({});
+                if (agent.storage_is_dead()) damaged.push_back(host);
+            }
+            if (hosts.contains(host)) worlds.insert(agent.world);
+        }
+        for (const auto& host : hosts) together &= agents_.contains(host);
+        together &= worlds.size() == 1;
+    }
+    const bool anew = (!together || !damaged.empty()) && random_.chance(0.9);
+    if (anew) all_die();
+    for (const auto& host : damaged) die(host);
+    if (!anew) return;
+    story_ << "agents that carry epochs are started\n";
+    start_together({hosts.begin(), hosts.end()}, random_.engine()(), faults);
+}
+
+std::shared_ptr<DrainAgent> HistoryAgents::agent_of(const std::string& host) {
     MutexLock lock(mutex_);
+    const auto found = agents_.find(host);
+    if (found == agents_.end() || (carry_ && program_is_dead_)) return nullptr;
+    return found->second.agent;
+}
+
+void HistoryAgents::program_dies() {
+    if (!carry_) return;
+    std::vector<std::shared_ptr<DrainAgent>> agents;
+    {
+        MutexLock lock(mutex_);
+        program_is_dead_ = true;
+        for (const auto& [host, agent] : agents_) agents.push_back(agent.agent);
+    }
+    for (const auto& agent : agents) agent->cut_lines();
+}
+
+// Nothing that it does has an effect any more. Its own locks are free when its threads have ended, a moment
+// later.
+void HistoryAgents::Agent::die() const {
+    if (world) agent->die();  // nobody hears from it how it meets its end
+    if (world) world->lose(number);
+    local->die();
+    shared->die();
+    if (world)
+        agent->let_go_of_locks();
+    else
+        agent->die();
+}
+
+void HistoryAgents::take_away(const std::string& host) {
     const auto found = agents_.find(host);
     if (found == agents_.end()) return;
     Agent agent = std::move(found->second);
     agents_.erase(found);
-    agent.local->die();
-    agent.shared->die();
-    agent.agent->die();
+    agent.die();
     dead_.push_back(std::move(agent));
+}
+
+void HistoryAgents::die(const std::string& host) {
+    std::shared_ptr<World> world;
+    {
+        MutexLock lock(mutex_);
+        if (const auto found = agents_.find(host); found != agents_.end()) world = found->second.world;
+        take_away(host);
+    }
+    if (world) end_world(world);
+}
+
+// The others go, too.
+void HistoryAgents::end_world(const std::shared_ptr<World>& world) {
+    MutexLock lock(mutex_);
+    std::vector<std::string> hosts;
+    for (const auto& [host, agent] : agents_)
+        if (agent.world == world) hosts.push_back(host);
+    for (const auto& host : hosts) take_away(host);
+    world->end();
 }
 
 void HistoryAgents::bury() {
@@ -163,7 +289,17 @@ bool HistoryAgents::any_lives() {
 void HistoryAgents::let_some_die_later() {
     for (const auto& host : hosts()) {
         if (!random_.chance(0.25)) continue;
-        Death death{host, some_time(), std::nullopt, choose_luck()};
+        Death death;
+        death.host = host;
+        death.after = some_time();
+        death.luck = choose_luck();
+        if (carry_) {
+            MutexLock lock(mutex_);
+            death.world = agents_.at(host).world;
+            for (const auto& [other, agent] : agents_)
+                if (agent.world == death.world) death.others.push_back(other);
+        }
+        if (death.world) death.others_after = some_time();
         if (random_.chance(0.5)) death.new_one_after = some_time();
         story_ << "the agent of " << host << " dies" << (death.new_one_after ? ", another one comes" : "")
                << "\n";
@@ -181,6 +317,19 @@ bool HistoryAgents::pass(SteadyClock::duration time) {
 
 void HistoryAgents::meet(const Death& death) {
     if (!pass(death.after)) return;
+    if (death.world) {
+        {
+            MutexLock lock(mutex_);
+            const auto found = agents_.find(death.host);
+            if (found == agents_.end() || found->second.world != death.world) return;  // it died already
+            take_away(death.host);
+        }
+        (void)pass(death.others_after);
+        end_world(death.world);
+        if (death.new_one_after && pass(*death.new_one_after) && !any_lives())
+            start_together(death.others, death.luck.seed, faults_);
+        return;
+    }
     die(death.host);
     if (death.new_one_after && pass(*death.new_one_after)) start(death.host, death.luck);
 }
@@ -222,6 +371,13 @@ void HistoryAgents::heal() {
     }
     for (const auto& host : dead) die(host);
     bury();
+    if (carry_) {
+        std::vector<std::string> together;
+        for (const auto& [host, storage] : machines_.local)
+            if (!lives(host) && random_.chance(0.7)) together.push_back(host);
+        if (!together.empty()) start_together(together, random_.engine()(), false);
+        return;
+    }
     for (const auto& [host, storage] : machines_.local)
         if (!lives(host) && random_.chance(0.7)) start(host, {random_.engine()(), {}, {}});
 }

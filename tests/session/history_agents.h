@@ -4,6 +4,10 @@
 // Some machines have an agent. Agents die at any moment, and new ones are started, also while a job opens.
 // Their storages fail for a while.
 //
+// In some histories agents are started together and reach each other. Then they carry the epochs of jobs that
+// live. If one of them dies, the others do so a while later, as MPI has it, and a new world of agents may
+// come. Such agents meet no other faults than their death while a job runs that meets none.
+//
 // What must hold: an epoch of which every node has its captured parts and its plan record, and whose machines
 // all have an agent that can work, is committed by the agents, or a newer one has made it pointless. There is
 // never a minute without progress before that.
@@ -16,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,7 +45,13 @@ class HistoryAgents {
     AgentDoor* door(const std::string& host);
 
     // A job is about to begin there. Some machines get an agent; some agents die while the job runs.
-    void start_some(const std::vector<std::string>& hosts);
+    // `faults`: agents may meet some. If they carry its epochs, they are the job's.
+    void start_some(const std::vector<std::string>& hosts, bool faults);
+    // Whether the agents carry epochs of jobs that live, and what they ask of the settings.
+    bool carry() const { return carry_; }
+    void settle_config(Config& config) const;
+    // The job that runs dies.
+    void program_dies();
     // The job has ended. Nothing happens to agents any more of what was to happen while it ran.
     void settle();
     // Some time passes, in which agents work and die.
@@ -52,9 +63,17 @@ class HistoryAgents {
     bool any_lives();
 
   private:
+    // Agents that were started together and reach each other: an MPI job.
+    struct World {
+        std::function<void(int agent)> lose;
+        std::function<void()> end;
+    };
     struct Agent {
         std::shared_ptr<FaultyStorage> local, shared;
         std::shared_ptr<DrainAgent> agent;
+        std::shared_ptr<World> world;  // null: it carries nothing
+        int number = 0;                // in its world
+        void die() const;
         bool storage_is_dead() const { return local->dead() || shared->dead(); }
     };
     // What an agent's storages do, drawn beforehand.
@@ -64,6 +83,9 @@ class HistoryAgents {
     };
     struct Death {
         std::string host;
+        std::shared_ptr<World> world;
+        SteadyClock::duration others_after{};  // when its world ends
+        std::vector<std::string> others;       // the machines of that
         SteadyClock::duration after{};
         std::optional<SteadyClock::duration> new_one_after;
         Luck luck;
@@ -77,8 +99,15 @@ class HistoryAgents {
     class Door;
 
     Luck choose_luck();
+    static Luck choose_luck(Random& random);
     SteadyClock::duration some_time();
     void start(const std::string& host, const Luck& luck);
+    void start_together(const std::vector<std::string>& hosts, uint64_t seed, bool faults);
+    Agent make_agent(const std::string& host, const Luck& luck, std::shared_ptr<Transport> transport);
+    void start_carriers(const std::set<std::string>& hosts, bool faults);
+    void take_away(const std::string& host) REQUIRES(mutex_);
+    void end_world(const std::shared_ptr<World>& world);
+    std::shared_ptr<DrainAgent> agent_of(const std::string& host);
     void let_some_die_later();
     void meet(const Death& death);
     bool pass(SteadyClock::duration time);
@@ -95,7 +124,7 @@ class HistoryAgents {
     void heard(const DrainedEpoch& epoch);
 
     Random random_;
-    const bool any_;
+    const bool any_, carry_;
     const Config& config_;
     Machines& machines_;
     Stage& stage_;
@@ -110,6 +139,8 @@ class HistoryAgents {
     std::map<std::string, std::unique_ptr<AgentDoor>> doors_ GUARDED_BY(mutex_);
     Condition settled_;
     bool settling_ GUARDED_BY(mutex_) = false;
+    bool program_is_dead_ GUARDED_BY(mutex_) = false;
+    bool faults_ = false;  // of the job under way
     std::vector<Worker> fates_;
 };
 

@@ -32,6 +32,9 @@ namespace tailrace::internal::testing_support {
 // Earlier runs come first, whatever their epochs are.
 bool earlier(EpochKey a, EpochKey b);
 
+// Who gave a shared file its name.
+enum class NamedBy { job, agent, carrying_agent };
+
 // What is known of a history. The history itself changes it between jobs.
 struct Promises {
     EpochKey committed;      // the last whose commit was reported
@@ -54,6 +57,7 @@ class HistoryChecks {
         std::vector<std::string> hosts;  // by rank
         EpochKey bound;
         bool meets_faults = false, meets_local_faults = false;
+        bool is_carried = false;  // perhaps: agents have buffers for it, too
     };
     void job_begins(JobInfo job);
     // All its sessions are closed.
@@ -81,8 +85,7 @@ class HistoryChecks {
     uint64_t restore_and_check(Checkpointer& session, RankState& state, bool verify);
 
     // ---- on a stage that has one task run at a time
-    // `by_agent`: a file got its name from an agent.
-    void check_names(bool by_agent);
+    void check_names(NamedBy who);
     void after_step();
 
   private:
@@ -93,7 +96,8 @@ class HistoryChecks {
     int ranks() const { return static_cast<int>(job_.hosts.size()); }
     // Whether that is news. It must be a later state than the one before.
     using States = std::map<std::pair<int, EpochKey>, EpochState>;  // by rank, in this job
-    bool moves_forward(States& states, int rank, EpochKey key, EpochState state);
+    // `uncarried`: the agents that carried it are gone, and perhaps its flush with them.
+    bool moves_forward(States& states, int rank, EpochKey key, EpochState state, bool uncarried);
     void check_end(int rank, EpochKey key, EpochState state);
     bool misfits(Attempt attempt);
     void check_refusal(int rank, const EpochInfo& info);
@@ -121,7 +125,8 @@ class HistoryChecks {
     Topology topology_;
     LocalTier tier_;
     uint64_t memory_bound_ = 0, agents_bound_ = 0;
-    JobInfo captured_by_;  // the job that has captured what is promised
+    uint64_t carried_bound_ = 0;  // of jobs whose epochs agents may carry
+    JobInfo captured_by_;         // the job that has captured what is promised
     std::map<uint64_t, uint32_t> run_of_job_;
     std::map<uint64_t, int> captures_;     // how many ranks have captured an epoch of this job
     States told_;                          // when ranks asked

@@ -68,11 +68,13 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
         all.announced += batch.announced;
         all.misfits += batch.misfits;
         all.drained += batch.drained;
+        all.carried += batch.carried;
         all.rebuilt += batch.rebuilt;
     }
     std::cout << all.histories << " histories, " << all.steps
               << " steps; ranks that restored an epoch: " << all.restored
               << ", epochs read as they got their names: " << all.announced << ", by agents: " << all.drained
+              << ", of them by agents that carried the job: " << all.carried
               << ", refused for their arrays: " << all.misfits
               << ", protected and kept although machines were lost: " << all.rebuilt << "\n";
     EXPECT_GT(all.restored, here);
@@ -81,6 +83,7 @@ TEST_P(HistoriesTest, EveryOneRestoresACommittedEpochBitForBitOrTellsTheTruth) {
     const uint64_t many = here < 1000 ? 0 : here;
     EXPECT_GT(all.misfits, many / 20);
     EXPECT_GT(all.drained, many / 50);
+    EXPECT_GT(all.carried, many / 20);
     EXPECT_GT(all.rebuilt, many / 100);
 }
 

@@ -76,6 +76,7 @@ class EndsAtAFailure : public ::testing::EmptyTestEventListener {
         batch.announced = tally.announced;
         batch.misfits = tally.misfits;
         batch.drained = tally.drained;
+        batch.carried = tally.carried;
         batch.rebuilt = tally.rebuilt;
     }
     if (pwrite(report, &batch, sizeof batch, 0) != sizeof batch) _exit(2);

@@ -22,6 +22,7 @@ Simulated simulate(uint64_t seed, const HistoryLimits& limits, Tally& tally);
 // What a child process has found.
 struct Batch {
     uint64_t histories = 0, steps = 0, restored = 0, announced = 0, misfits = 0, drained = 0, rebuilt = 0;
+    uint64_t carried = 0;
     std::optional<uint64_t> failed;  // the first seed that fails
 };
 // Seeds [first, first + count) in a process of their own, until one fails. `silent`: without a word.

@@ -46,6 +46,13 @@ std::vector<std::unique_ptr<Transport>> SimulatedStage::connect(const std::vecto
     return network_->transports();
 }
 
+AgentNetwork SimulatedStage::connect_agents(const std::vector<std::string>& hosts) {
+    const auto network = std::make_shared<Network>(executor_, hosts, network_costs_, true);
+    network->on_differing_calls([](const std::string& what) { ADD_FAILURE() << what; });
+    return {network->transports(), [network](int agent) { network->lose(agent); },
+            [network] { network->end(); }};
+}
+
 SteadyClock::duration SimulatedStage::some_time() {
     const uint64_t most = uint64_t{1} << (10 + dice_.below(23));  // 1 us to 4 s
     return std::chrono::nanoseconds(dice_.below(most));

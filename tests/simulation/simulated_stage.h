@@ -36,6 +36,7 @@ class SimulatedStage final : public Stage {
     bool begin_job(bool faults, std::function<void()> kill) override;
     void end_job() override;
     bool has_agents() const override { return true; }
+    AgentNetwork connect_agents(const std::vector<std::string>& hosts) override;
     void after_step(std::function<void()> check) override { executor_.after_step(std::move(check)); }
 
   private:
