@@ -203,8 +203,9 @@ class History {
         agents_.start_some(layout_.hosts, faults);
         std::atomic<bool> faults_in{false};
         Pace pace(layout_.ranks());
-        const bool cut_off = stage_.begin_job(faults, [&] {
-            agents_.program_dies();
+        std::atomic<bool> cut_off{false};
+        cut_off = stage_.begin_job(faults, [&] {
+            agents_.program_dies(cut_off);
             world.die();
         });
         // Ranks whose agents are gone do not hear of each other's captures.

@@ -154,6 +154,7 @@ void HistoryAgents::start_some(const std::vector<std::string>& hosts, bool fault
             program_is_dead_ = false;
         }
         faults_ = faults;
+        all_die_with_program_ = random_.chance(0.25);
         start_carriers({hosts.begin(), hosts.end()}, faults);
         return let_some_die_later();
     }
@@ -199,7 +200,7 @@ std::shared_ptr<DrainAgent> HistoryAgents::agent_of(const std::string& host) {
     return found->second.agent;
 }
 
-void HistoryAgents::program_dies() {
+void HistoryAgents::program_dies(bool cut_off) {
     if (!carry_) return;
     std::vector<std::shared_ptr<DrainAgent>> agents;
     {
@@ -208,6 +209,8 @@ void HistoryAgents::program_dies() {
         for (const auto& [host, agent] : agents_) agents.push_back(agent.agent);
     }
     for (const auto& agent : agents) agent->cut_lines();
+    if (!all_die_with_program_ && !cut_off) return;
+    for (const auto& host : hosts()) die(host);
 }
 
 // Nothing that it does has an effect any more. Its own locks are free when its threads have ended, a moment

@@ -50,8 +50,8 @@ class HistoryAgents {
     // Whether the agents carry epochs of jobs that live, and what they ask of the settings.
     bool carry() const { return carry_; }
     void settle_config(Config& config) const;
-    // The job that runs dies.
-    void program_dies();
+    // The job that runs dies, and perhaps the agents with it. `cut_off`: they have lost a machine.
+    void program_dies(bool cut_off);
     // The job has ended. Nothing happens to agents any more of what was to happen while it ran.
     void settle();
     // Some time passes, in which agents work and die.
@@ -141,6 +141,7 @@ class HistoryAgents {
     bool settling_ GUARDED_BY(mutex_) = false;
     bool program_is_dead_ GUARDED_BY(mutex_) = false;
     bool faults_ = false;  // of the job under way
+    bool all_die_with_program_ = false;
     std::vector<Worker> fates_;
 };
 

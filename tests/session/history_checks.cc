@@ -148,10 +148,12 @@ void HistoryChecks::after_step() {
         for (const auto& entry : watched.epochs->all()) {
             const auto& info = entry.info;
             const EpochKey key{info.epoch, info.run};
+            const bool is_new = !seen_.contains({static_cast<int>(rank), key});
             if (!moves_forward(seen_, static_cast<int>(rank), key, info.state, entry.unheard)) continue;
             if (is_final(info.state)) check_refusal(static_cast<int>(rank), info);
             if (is_final(info.state) && !entry.unheard) check_end(static_cast<int>(rank), key, info.state);
-            if (info.state == EpochState::captured) check_part(static_cast<int>(rank), key);
+            // (One whose flush is over may be gone: newer ones have taken its place.)
+            if (info.state == EpochState::captured && is_new) check_part(static_cast<int>(rank), key);
             if (info.state == EpochState::committed) check_committed(key);
         }
     }

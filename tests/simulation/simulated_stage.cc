@@ -49,6 +49,7 @@ std::vector<std::unique_ptr<Transport>> SimulatedStage::connect(const std::vecto
 AgentNetwork SimulatedStage::connect_agents(const std::vector<std::string>& hosts) {
     const auto network = std::make_shared<Network>(executor_, hosts, network_costs_, true);
     network->on_differing_calls([](const std::string& what) { ADD_FAILURE() << what; });
+    agents_.emplace_back(hosts, network);
     return {network->transports(), [network](int agent) { network->lose(agent); },
             [network] { network->end(); }};
 }
@@ -98,6 +99,10 @@ void SimulatedStage::meet(Fate fate, const std::function<void()>& kill) {
             executor_.note("cut off " + lost);
             for (size_t rank = 0; rank < hosts_.size(); ++rank)
                 if (hosts_[rank] == lost) network_->lose(static_cast<int>(rank));
+            for (const auto& [hosts, weak] : agents_)
+                for (size_t agent = 0; agent < hosts.size(); ++agent)
+                    if (const auto network = weak.lock(); network && hosts[agent] == lost)
+                        network->lose(static_cast<int>(agent));
             answers_lost_ = true;
             // The launcher finds out, and ends the job.
             (void)pass(some_time() * 10);

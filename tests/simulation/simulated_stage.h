@@ -54,6 +54,7 @@ class SimulatedStage final : public Stage {
     std::vector<std::string> hosts_;
     std::unique_ptr<CreditWatch> credits_;
     std::unique_ptr<Network> network_;
+    std::vector<std::pair<std::vector<std::string>, std::weak_ptr<Network>>> agents_;  // by their hosts
     bool answers_lost_ = false;  // ranks cannot answer any more
     Mutex mutex_;
     Condition ended_;
