@@ -119,13 +119,6 @@ class Session : public Checkpointer {
     // If `failure` is not ok, nothing is captured, and the others are told of the failure instead.
     Status save_or_fail(uint64_t epoch, Status failure, std::vector<RegionSource> more);
     void look_after_agent() REQUIRES(save_mutex_);
-    Status ask_agent_to_let_go(std::unique_ptr<AgentLink>& link);
-    Status flush_rest();  // waits for the epochs that are under way, too
-    Status flush_left_epochs();
-    Status check_newest();
-    std::optional<EpochKey> newest_kept_local() const;
-    Status flush_newest();
-    Status flush_again(const JobContext& context, const std::vector<LocalEpoch>& epochs);
     // A copy of the regions. Without a part it has failed, and the info says why.
     struct Copy {
         Captured news;
@@ -145,6 +138,15 @@ class Session : public Checkpointer {
     Status wait_for(std::span<const uint64_t> epochs, std::chrono::milliseconds longest);
 
     Result<std::vector<EpochInfo>> list_candidates();
+
+    // ---- closing.cc
+    Status ask_agent_to_let_go(std::unique_ptr<AgentLink>& link);
+    Status flush_rest();  // waits for the epochs that are under way, too
+    Status flush_left_epochs();
+    Status check_newest();
+    std::optional<EpochKey> newest_kept_local() const;
+    Status flush_newest();
+    Status flush_again(const JobContext& context, const std::vector<LocalEpoch>& epochs);
 
     // ---- restore.cc
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;
