@@ -298,14 +298,17 @@ void HistoryAgents::let_some_die_later() {
         death.luck = choose_luck();
         if (carry_) {
             MutexLock lock(mutex_);
-            death.world = agents_.at(host).world;
+            const auto found = agents_.find(host);
+            if (found == agents_.end()) continue;  // its world has met its end
+            death.world = found->second.world;
             for (const auto& [other, agent] : agents_)
                 if (agent.world == death.world) death.others.push_back(other);
         }
         if (death.world) death.others_after = some_time();
         if (random_.chance(0.5)) death.new_one_after = some_time();
-        story_ << "the agent of " << host << " dies" << (death.new_one_after ? ", another one comes" : "")
-               << "\n";
+        death.only_lines = carry_ && faults_ && random_.chance(0.2);
+        story_ << (death.only_lines ? "all lines end of what was to be: " : "") << "the agent of " << host
+               << " dies" << (death.new_one_after ? ", another one comes" : "") << "\n";
         fates_.emplace_back("fate of an agent", Priority{},
                             [this, death](const std::stop_token&) { meet(death); });
     }
@@ -320,6 +323,10 @@ bool HistoryAgents::pass(SteadyClock::duration time) {
 
 void HistoryAgents::meet(const Death& death) {
     if (!pass(death.after)) return;
+    if (death.only_lines) {
+        if (const auto agent = agent_of(death.host)) agent->cut_lines();
+        return;
+    }
     if (death.world) {
         {
             MutexLock lock(mutex_);

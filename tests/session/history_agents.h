@@ -83,6 +83,7 @@ class HistoryAgents {
     };
     struct Death {
         std::string host;
+        bool only_lines = false;  // the agent lives, and takes the program for dead
         std::shared_ptr<World> world;
         SteadyClock::duration others_after{};  // when its world ends
         std::vector<std::string> others;       // the machines of that

@@ -109,6 +109,7 @@ class HistoryChecks {
     Result<std::unique_ptr<EpochReader>> open_shared(EpochKey key);
     bool was_removed(EpochKey key);
     void check_memory();
+    void count_farewells();
     void check_restored(int rank, const RankState& state, bool same_ranks, uint64_t epoch);
     // Wrong bytes are a failure of the test; not being able to read is the status. `run_is_known`: the job
     // that saved it has noted its run.
@@ -126,7 +127,9 @@ class HistoryChecks {
     LocalTier tier_;
     uint64_t memory_bound_ = 0, agents_bound_ = 0;
     uint64_t carried_bound_ = 0;  // of jobs whose epochs agents may carry
-    JobInfo captured_by_;         // the job that has captured what is promised
+    // How often this job has said that its agents carry no more, by sentence.
+    std::map<std::string, int> farewells_;
+    JobInfo captured_by_;  // the job that has captured what is promised
     std::map<uint64_t, uint32_t> run_of_job_;
     std::map<uint64_t, int> captures_;     // how many ranks have captured an epoch of this job
     States told_;                          // when ranks asked
