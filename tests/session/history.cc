@@ -264,7 +264,11 @@ class History {
         if (course.faults) return;
         const bool all_fit = std::none_of(course.misfits.begin(), course.misfits.end(),
                                           [](const auto& misfit) { return misfit.has_value(); });
-        EXPECT_EQ(closed.code(), all_fit ? Code::ok : Code::invalid_argument)
+        // Without its agents a session flushes the newest epochs when it is closed. An older one, which
+        // nobody has judged, may have given way.
+        const bool gave_way =
+            agents_.carry() && closed.ok() && course.saves > 0 && !course.misfits.back().has_value();
+        EXPECT_TRUE(gave_way || closed.code() == (all_fit ? Code::ok : Code::invalid_argument))
             << "rank " << rank << ": " << closed.to_string();
     }
 
