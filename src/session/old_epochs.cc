@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -83,9 +85,8 @@ Status judge_captured(const JobContext& context, const std::vector<LocalEpoch>& 
     return {};
 }
 
-// Drops the epochs from old.to_flush that some representative cannot read back. Collective.
-Status verify(const JobContext& context, OldEpochs& old) {
-    auto& epochs = old.to_flush;
+// Which of the epochs some representative cannot read back. Collective.
+Result<std::vector<EpochKey>> find_damaged(const JobContext& context, const std::vector<LocalEpoch>& epochs) {
     ByteWriter out;
     for (const auto& epoch : epochs) {
         const Status damaged =
@@ -96,18 +97,31 @@ Status verify(const JobContext& context, OldEpochs& old) {
         out.put(static_cast<uint8_t>(!damaged.ok()));
     }
     TAILRACE_ASSIGN(const auto all, context.transport->allgather(out.bytes()));
-    std::vector<LocalEpoch> sound;
-    for (size_t i = 0; i < epochs.size(); ++i) {
-        const bool damaged = std::any_of(all.begin(), all.end(), [&](const auto& flags) {
-            return i >= flags.size() || flags[i] != std::byte{0};
-        });
-        if (damaged)
-            std::erase(old.safe, epochs[i].key);
-        else
-            sound.push_back(std::move(epochs[i]));
+    std::vector<EpochKey> damaged;
+    for (size_t i = 0; i < epochs.size(); ++i)
+        if (std::any_of(all.begin(), all.end(),
+                        [&](const auto& flags) { return i >= flags.size() || flags[i] != std::byte{0}; }))
+            damaged.push_back(epochs[i].key);
+    return damaged;
+}
+
+// Fills old.to_flush with sound epochs. A damaged epoch does not count, and so hides none before it. Every
+// epoch is read once. Collective.
+Status choose_sound(const JobContext& context, const SharedInventory& inventory,
+                    std::vector<LocalEpoch> captured, OldEpochs& old) {
+    std::set<EpochKey> read;
+    while (true) {
+        old.to_flush = choose_recoveries(captured, inventory.committed, inventory.unclean);
+        std::vector<LocalEpoch> to_read;
+        for (const auto& epoch : old.to_flush)
+            if (read.insert(epoch.key).second) to_read.push_back(epoch);
+        if (to_read.empty()) return {};
+        TAILRACE_ASSIGN(const auto damaged, find_damaged(context, to_read));
+        for (const EpochKey& key : damaged) {
+            std::erase(old.safe, key);
+            std::erase_if(captured, [&](const LocalEpoch& epoch) { return epoch.key == key; });
+        }
     }
-    epochs = std::move(sound);
-    return {};
 }
 
 // Removes the files that earlier attempts at the same epochs have left, because an old slot in a
@@ -148,8 +162,7 @@ Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInvent
         return std::any_of(old.refused.begin(), old.refused.end(),
                            [&](const OldEpochs::Refused& refused) { return refused.key == epoch.key; });
     });
-    old.to_flush = choose_recoveries(captured, inventory.committed, inventory.unclean);
-    TAILRACE_TRY(verify(context, old));
+    TAILRACE_TRY(choose_sound(context, inventory, std::move(captured), old));
     TAILRACE_TRY(make_room(context, old));
     if (inventory.newest_committed &&
         std::find(old.safe.begin(), old.safe.end(), *inventory.newest_committed) == old.safe.end()) {

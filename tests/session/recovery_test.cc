@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <random>
 
+#include "base/log.h"
+#include "capture/local_tier.h"
+#include "catalog/catalog.h"
 #include "doubles/faulty_storage.h"
+#include "format/part_file.h"
 #include "session/sample_program.h"
 #include "shared/epoch_files.h"
 #include "shared/inventory.h"
@@ -36,6 +40,33 @@ TEST(RecoveryTest, AGroupThatCommittedAloneLeavesNothingToTheNextSession) {
     ASSERT_TRUE(shared.remove(path(second)).ok());
     ASSERT_TRUE(clean_shared(shared, job.config.shared_dir, "job").ok());
     EXPECT_THAT(shared_names(machines, job.config), IsEmpty());
+}
+
+// It could not be flushed, and the one before it would be hidden behind it in every session from now on.
+TEST(RecoveryTest, ADamagedNewestGivesWayToTheOneBefore) {
+    set_log_level(LogLevel::off);
+    Machines machines;
+    auto job = job_on(machines, hosts_of(2, 1));
+    job.config.shared_every = 100;
+    job.config.keep_local = 3;
+    job.config.flush_at_close = false;
+    run(job, [&](Checkpointer& session) {
+        State state;
+        for (uint64_t epoch = 1; epoch <= 3; ++epoch) ASSERT_TRUE(save(session, state, epoch).ok());
+        ASSERT_TRUE(session.close().ok());
+    });
+    const auto tier = local_tier(job.config.local_dir, job.config.shared_dir, job.config.name);
+    const auto newest = join_path(tier.directory(1), to_string(PartFileName{"job", {3, 1}, 1, false}));
+    {
+        const auto part = machines.local_of("m1")->open(newest, {Access::write, DirectIo::off});
+        ASSERT_TRUE(part.ok());
+        const std::vector<std::byte> wrong(1, std::byte{0x5a});
+        ASSERT_TRUE((*part)->write_at(wrong, (*part)->size().value() - 1).ok());
+    }
+    run(job, [&](Checkpointer& session) { EXPECT_TRUE(session.close().ok()); });
+    const auto listed = list_shared(*machines.shared, job.config.shared_dir, "job");
+    ASSERT_TRUE(listed.ok() && !listed->empty());
+    EXPECT_EQ(listed->back().key, (EpochKey{2, 1}));
 }
 
 // Two complete epochs of two files each, and what the next session makes of the second after `change`.
