@@ -1,6 +1,7 @@
 #include "base/caught.h"
 
 #include <new>
+#include <stdexcept>
 #include <string>
 
 namespace tailrace::internal {
@@ -12,6 +13,8 @@ Status caught_status() noexcept {
         try {
             throw;
         } catch (const std::bad_alloc&) {
+            return Status(Code::out_of_memory, "no memory left");
+        } catch (const std::length_error&) {  // more than a container can ever hold
             return Status(Code::out_of_memory, "no memory left");
         } catch (const std::exception& error) {
             return Status(Code::failed_state, std::string("an internal error of tailrace: ") + error.what());
