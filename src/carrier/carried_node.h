@@ -60,7 +60,8 @@ class CarriedNode final : private OwnRank {
     uint64_t session() const { return context_.run_uid; }
     uint32_t node() const { return static_cast<uint32_t>(context_.node); }
     int representative() const { return context_.rank(); }
-    const std::string& shared_dir() const { return context_.config.shared_dir; }
+    // Without links.
+    const std::string& shared_dir() const { return context_.tier.shared_text; }
 
     // A rank of the node joins. Refused if it is none, or has joined already.
     Status connect(int rank, std::shared_ptr<LineSender> line);

@@ -6,6 +6,7 @@
 
 #include "base/caught.h"
 #include "base/log.h"
+#include "capture/local_tier.h"
 
 namespace tailrace::internal {
 
@@ -157,9 +158,11 @@ std::vector<int> Carrier::step() {
 }
 
 bool Carrier::make_way(const std::string& shared_dir) {
+    // The dead program may have named the directory in another way, through a link.
+    const auto resolved = local_tier({}, shared_dir, {}).shared_text;
     bool none = true;
     for (const auto& node : nodes_) {
-        if (node->shared_dir() != shared_dir || node->program_lives()) continue;
+        if (node->shared_dir() != resolved || node->program_lives()) continue;
         node->give_up(Status(Code::failed_state, "a new session takes its epochs over"));
         none = false;
     }

@@ -43,11 +43,13 @@ std::string first_different_key(std::string_view a, std::string_view b) {
 // A program that was killed disappears a moment before its locks do. So a busy directory is tried
 // again. Agents of nodes that this job does not have may be finishing epochs of an earlier run. They
 // hold the lock together, and are waited for much longer. An agent that carried the killed program's
-// epochs lets go a moment after it has noticed (`with_agent`). While the machine sleeps nobody lets go,
-// so that time does not count.
-Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const std::string& directory,
-                                                      bool with_agent) {
+// epochs lets go a moment after it has noticed. If it waits for agents of other nodes, that may take as long
+// as they are given. While the machine sleeps nobody lets go, so that time does not count.
+Result<std::unique_ptr<DirectoryLock>> lock_patiently(const Opening& opening, Storage& storage,
+                                                      const std::string& directory) {
     using namespace std::chrono_literals;
+    constexpr SteadyClock::duration longest = 60s;
+    const SteadyClock::duration usual = opening.agent_is_late ? longest : opening.agent ? 10s : 1s;
     auto looked = SteadyClock::now();
     SteadyClock::duration waited{};
     bool said = false;
@@ -55,7 +57,7 @@ Result<std::unique_ptr<DirectoryLock>> lock_patiently(Storage& storage, const st
         auto lock = storage.lock_directory(directory);
         if (lock.ok() || lock.status().code() != Code::busy) return lock;
         const bool drains = storage.lock_directory(directory, LockKind::shared).ok();
-        const SteadyClock::duration patience = drains ? 60s : with_agent ? 10s : 1s;
+        const SteadyClock::duration patience = drains ? longest : usual;
         if (waited >= patience) return lock;
         if (drains && !std::exchange(said, true))
             log(LogLevel::info, "waiting for agents that finish epochs of an earlier run in {}", directory);
@@ -75,6 +77,7 @@ Status ask_agent(Opening& opening, AgentDoor* agents) {
         opening.agent = std::move(*link);
         return {};
     }
+    opening.agent_is_late = link.status().code() == Code::busy;
     if (use == AgentUse::required)
         return Status(
             Code::failed_state,
@@ -152,7 +155,7 @@ Status take_shared_directory(Opening& opening) {
     if (context.rank() != 0) return {};
     const auto& directory = context.config.shared_dir;
     TAILRACE_TRY(context.shared->make_directories(directory).with_context("making the shared directory"));
-    auto lock = lock_patiently(*context.shared, directory, opening.agent != nullptr);
+    auto lock = lock_patiently(opening, *context.shared, directory);
     if (lock.ok())
         context.shared_lock = std::move(*lock);
     else if (lock.status().code() == Code::busy)
@@ -210,7 +213,7 @@ Status take_local_directory(Opening& opening, uint32_t& greatest_run) {
     if (!context.is_representative()) return {};
     const auto own = context.tier.directory(context.node);
     TAILRACE_TRY(context.local->make_directories(own).with_context("making the node-local directory"));
-    auto lock = lock_patiently(*context.local, own, opening.agent != nullptr);
+    auto lock = lock_patiently(opening, *context.local, own);
     if (lock.ok())
         opening.local_lock = std::move(*lock);
     else if (lock.status().code() == Code::busy)

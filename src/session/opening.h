@@ -25,6 +25,7 @@ struct Opening {
     JobContext context;
     std::unique_ptr<DirectoryLock> local_lock;  // a representative's, of its node's directory
     std::unique_ptr<AgentLink> agent;           // a representative's, if its node has an agent process
+    bool agent_is_late = false;                 // there is one, and it still holds locks of an earlier run
     SharedInventory inventory;                  // the same on every rank
     // The parts of earlier runs that this node looks after. Only representatives have some.
     std::vector<KnownPart> old_parts;

@@ -194,8 +194,9 @@ class PosixStorage : public Storage {
             return unsupported(doing, path, "uncached", plain.get());
         Descriptor direct;
         if (options.direct != DirectIo::off && !uncached && !in_memory) {
-            direct = open_place(place.name, mode | O_DIRECT);
-            // The path may name another file by now. Direct I/O must not reach that one.
+            // The path may name another file by now, even a pipe. Direct I/O must not reach that one, nor
+            // wait for it.
+            direct = open_place(place.name, mode | O_DIRECT | O_NONBLOCK);
             struct stat again {};
             if (direct.valid() && (fstat(direct.get(), &again) != 0 || again.st_ino != info.st_ino ||
                                    again.st_dev != info.st_dev)) {

@@ -41,7 +41,7 @@ class CuttingDoor final : public AgentDoor {
     Result<std::unique_ptr<AgentLink>> ask(const std::string& local_dir,
                                            const std::string& shared_dir) override {
         if (asks_nobody) return Status(Code::failed_state, "this program is dead");
-        auto link = system_agent_door().ask(local_dir, shared_dir);
+        auto link = system_agent_door().ask(local_dir, cut && !other_name.empty() ? other_name : shared_dir);
         if (cut) {
             asked_after_cut += 1;
             still_carried += carried_at(local_dir);
@@ -60,6 +60,7 @@ class CuttingDoor final : public AgentDoor {
         return std::unique_ptr<AgentLine>(std::make_unique<Line>(*this, std::move(line), local_dir));
     }
     std::atomic<bool> cut{false};
+    std::string other_name;  // of the shared directory, for who asks after the cut
     std::atomic<bool> asks_nobody{false};
     std::string silent_dir;  // whose agent says nothing any more
     std::atomic<bool> silent{false};
