@@ -118,7 +118,7 @@ void ProcessBackground::recover(const LocalEpoch& epoch) {
 }
 
 Status ProcessBackground::begin() {
-    TAILRACE_TRY(agree(*context_.transport, catching([&]() -> Status {
+    const Status begun = agree(*context_.transport, catching([&]() -> Status {
         if (!context_.is_representative()) return {};
         const auto jobs = std::exchange(to_recover_, {});
         return asks(
@@ -128,7 +128,12 @@ Status ProcessBackground::begin() {
                 });
             },
             "letting the node's agent begin");
-    })));
+    }));
+    if (!begun.ok()) {
+        // Agents that have begun give up. The session may look for another way when they have.
+        (void)agree(*context_.transport, catching([&] { return say_goodbye(true); }));
+        return begun;
+    }
     Status lost;
     {
         MutexLock lock(mutex_);
@@ -410,8 +415,10 @@ Status ProcessBackground::say_goodbye(bool give_up) {
         MutexLock lock(mutex_);
         said_goodbye_ = true;
     }
-    (void)mail_.use([&] { return line_->post(line::encode(line::Goodbye{give_up})); }, "saying goodbye");
-    if (!context_.is_representative()) return {};
+    const Status said =
+        mail_.use([&] { return line_->post(line::encode(line::Goodbye{give_up})); }, "saying goodbye");
+    // If the agent is gone, nobody lets go.
+    if (!said.ok() || !context_.is_representative()) return {};
     const auto has_let_go = [&] {
         MutexLock lock(mutex_);
         return agent_ended_ || line_ended_;

@@ -67,10 +67,12 @@ Status Session::begin(const SharedInventory& inventory) {
     search_.reset();
     parts_.reset();
     background_.reset();
-    // Agents of other nodes may have begun, and be at work on what earlier runs have left.
-    TAILRACE_TRY(agree(*context_.transport, catching([&]() REQUIRES(save_mutex_) {
-                     return ask_agent_to_let_go(agent_);
+    // They have been told to give up what they had begun. One that is stopped has not read that.
+    std::unique_ptr<AgentLink> link;
+    TAILRACE_TRY(agree(*context_.transport, catching([&] {
+                     return ask_agent_to_let_go(link);
                  })).with_context(begun.message()));
+    agent_ = std::move(link);
     TAILRACE_ASSIGN(const auto now_there, look_into_shared(context_));
     TAILRACE_TRY(begin_background(now_there, {}));
     old_parts_.clear();
