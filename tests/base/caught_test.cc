@@ -10,6 +10,7 @@ namespace {
 
 TEST(CaughtTest, WhatIsThrownBecomesAStatus) {
     EXPECT_EQ(catching([]() -> Status { throw std::bad_alloc(); }).code(), Code::out_of_memory);
+    EXPECT_EQ(catching([] { throw std::length_error("vector::reserve"); }).code(), Code::out_of_memory);
     const Status defect = catching([]() -> Status { throw std::logic_error("two leaders"); });
     EXPECT_EQ(defect.code(), Code::failed_state);
     EXPECT_NE(defect.message().find("two leaders"), std::string::npos);

@@ -80,7 +80,11 @@ class CuttingDoor final : public AgentDoor {
               may_be_silent_(local_dir == door.silent_dir) {}
         Status post(std::span<const std::byte> message, std::span<const int> descriptors) override {
             if (is_cut()) return gone();
-            if (door_.before_post) TAILRACE_TRY(door_.before_post(local_dir_, message));
+            if (door_.before_post) {
+                const Status spoilt = door_.before_post(local_dir_, message);
+                if (!spoilt.ok() && door_.asks_nobody) inner_.reset();  // the dead leave no line
+                TAILRACE_TRY(spoilt);
+            }
             if (is_silent()) {
                 held_.emplace_back(message.begin(), message.end());
                 return {};
