@@ -1,6 +1,10 @@
 #include "client.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -40,16 +44,45 @@ std::string new_run_in(const std::string& top) {
     }
 }
 
+// A directory that is open, and is removed from by what is open: whoever may write to ckpt_dir or glbl_dir
+// could put a link to other files of this user in its place.
+class OpenDirectory {
+  public:
+    // `name` in the directory open as `parent`, if that is no link. Throws; what is missing is not open.
+    OpenDirectory(int parent, const std::string& name, const std::string& path)
+        : file_(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {
+        if (file_ < 0 && errno != ENOENT)
+            throw tailrace::Error(TAILRACE_IO_ERROR, path +
+                                                         " is a link, or cannot be opened as a directory; "
+                                                         "nothing there was removed. Look who made it, and "
+                                                         "remove by hand what is left of the run");
+    }
+    OpenDirectory(const OpenDirectory&) = delete;
+    OpenDirectory& operator=(const OpenDirectory&) = delete;
+    ~OpenDirectory() {
+        if (file_ >= 0) ::close(file_);
+    }
+
+    bool is_open() const { return file_ >= 0; }
+    int file() const { return file_; }
+    std::string path_of(const std::string& name) const {
+        return "/proc/self/fd/" + std::to_string(file_) + "/" + name;
+    }
+
+  private:
+    const int file_;
+};
+
 // Other ranks of the node remove it, too, so that what is there one moment may be gone the next.
-void remove_with_others(const std::string& directory) {
+void remove_with_others(const OpenDirectory& directory, const std::string& name, const std::string& path) {
     std::error_code error;
     for (int tries = 0; tries < 100; ++tries) {
-        std::filesystem::remove_all(directory, error);
+        std::filesystem::remove_all(directory.path_of(name), error);
         if (!error) return;
         if (error != std::errc::no_such_file_or_directory && error != std::errc::directory_not_empty) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    throw std::filesystem::filesystem_error("removing", directory, error);
+    throw std::filesystem::filesystem_error("removing", path, error);
 }
 
 }  // namespace
@@ -198,17 +231,27 @@ void Client::remove_checkpoints(bool all) {
     constexpr const char* call = "FTI_Finalize";
     ranks_->all(true);  // everybody has closed
     guarded(call, [&] {
-        remove_with_others(local());
+        const auto path = settings_.ckpt_dir + "/" + settings_.exec_id;
+        const OpenDirectory run(AT_FDCWD, path, path);
+        if (run.is_open())
+            remove_with_others(run, std::filesystem::path(local()).filename().string(), local());
         std::error_code ignored;  // it is not empty, or another rank was first
-        std::filesystem::remove(settings_.ckpt_dir + "/" + settings_.exec_id, ignored);
+        std::filesystem::remove(path, ignored);
     });
     if (!all) return;
     on_first(call, [&] {
+        const auto path = settings_.glbl_dir + "/" + settings_.exec_id;
+        const OpenDirectory run(AT_FDCWD, path, path);
+        if (!run.is_open()) return;
+        const OpenDirectory all_levels(run.file(), std::filesystem::path(shared()).filename().string(),
+                                       shared());
         for (int level = 1; level <= levels; ++level)
-            if (level < levels || !settings_.keeps_l4) std::filesystem::remove_all(shared(level));
+            if (all_levels.is_open() && (level < levels || !settings_.keeps_l4))
+                std::filesystem::remove_all(
+                    all_levels.path_of(std::filesystem::path(shared(level)).filename().string()));
         std::error_code ignored;
         std::filesystem::remove(shared(), ignored);
-        std::filesystem::remove(settings_.glbl_dir + "/" + settings_.exec_id, ignored);
+        std::filesystem::remove(path, ignored);
     });
 }
 

@@ -98,6 +98,27 @@ TEST_P(FtiLevelTest, TheLastCheckpointComesBackInAnotherProcess) {
     EXPECT_EQ(client_->status(), 0);
 }
 
+// Whoever may write to the directories could do so while the program runs.
+TEST_F(FtiClientTest, NothingIsRemovedThroughALink) {
+    std::vector<int> values{1};
+    for (const std::string name : {"local", "global"}) {
+        configure("");
+        ASSERT_EQ(start(), good);
+        protect(values);
+        ASSERT_EQ(client_->checkpoint(1, 1), taken);
+        const auto run = std::filesystem::directory_iterator(top_ + "/" + name)->path();
+        const auto other = top_ + "/other " + name;
+        for (const auto* directory : {"/tailrace", "/tailrace/l1"})
+            std::filesystem::create_directories(other + directory);
+        std::ofstream(other + "/tailrace/l1/mine") << "mine";
+        std::filesystem::rename(run, top_ + "/moved " + name);
+        std::filesystem::create_directory_symlink(other, run);
+        EXPECT_THAT(said(good, [&] { return client_->finalize(); }),
+                    AllOf(HasSubstr(run.string() + " is a link"), HasSubstr("nothing there was removed")));
+        EXPECT_TRUE(std::filesystem::exists(other + "/tailrace/l1/mine")) << name;
+    }
+}
+
 TEST_F(FtiClientTest, TheNewestOfAllLevelsComesBack) {
     std::vector<int> values{0};
     for (const auto& levels_in_order : {std::vector<int>{4, 1, 2}, {1, 4}, {2, 3, 1, 4, 3}}) {
