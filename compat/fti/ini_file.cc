@@ -72,6 +72,8 @@ Values values_of(std::string_view text, const std::string& file, std::vector<std
         const auto line = trimmed(next_line(text));
         const auto origin = file + ", line " + std::to_string(number);
         if (is_comment(line)) continue;
+        if (line.find('\0') != std::string_view::npos)
+            throw ConfigError(origin + ": there is a NUL byte; remove it");
         if (line.front() == '[') {
             const auto name = section_of(line);
             if (!name) throw ConfigError(origin + ": \"" + std::string(line) + "\" has no closing ]");

@@ -87,5 +87,20 @@ TEST(RestartSectionTest, EveryCopyOfAKeyIsRewritten) {
               "[restart]\nfailure = 1\n[Restart]\nfailure = 1\nexec_id = a\n");
 }
 
+// Sentences and settings end at such a byte, so that nobody would see why it is refused.
+TEST(IniFileTest, ANulByteIsRefusedAndSaidInWords) {
+    std::vector<std::string> unused;
+    for (const std::string line : {"a = b%c", "% = 1", "%"}) {
+        auto text = "[x]\n" + line + "\n";
+        text[text.find('%')] = '\0';
+        try {
+            (void)values_of(text, "f", unused);
+            ADD_FAILURE() << line;
+        } catch (const ConfigError& error) {
+            EXPECT_STREQ(error.what(), "f, line 2: there is a NUL byte; remove it") << line;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace fti_on_tailrace
