@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 namespace on_tailrace {
 
@@ -32,11 +33,19 @@ OpenFile::~OpenFile() {
     ::close(file_);
 }
 
-void OpenFile::lock() const {
-    while (::flock(file_, LOCK_EX) != 0) {
+// Whoever may read the file can lock it, and never release it.
+void OpenFile::lock(std::chrono::milliseconds longest) const {
+    const auto deadline = std::chrono::steady_clock::now() + longest;
+    while (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
         if (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP) return;
-        failed_file("locking", path_, left_);
+        if (errno != EWOULDBLOCK) failed_file("locking", path_, left_);
+        if (std::chrono::steady_clock::now() >= deadline)
+            throw tailrace::Error(TAILRACE_BUSY,
+                                  "locking " + path_ + ": another process has held the lock for " +
+                                      std::to_string(longest.count()) + " ms; end it (`fuser -v " + path_ +
+                                      "` names it); " + left_ + " is as it was");
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
 }
 

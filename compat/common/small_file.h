@@ -2,6 +2,7 @@
 // or the new one, also after a crash.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <tailrace_types.hpp>
@@ -20,8 +21,8 @@ class OpenFile {
     OpenFile& operator=(const OpenFile&) = delete;
     ~OpenFile();
 
-    // File systems without such locks have one program at a time.
-    void lock() const;
+    // Fails if another process has it for so long. File systems without such locks have one program at a time.
+    void lock(std::chrono::milliseconds longest) const;
     // Throws unless it is a regular file of a small file's size.
     void expect_small() const;
     std::string read() const;

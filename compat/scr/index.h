@@ -13,6 +13,7 @@
 // it over the first, sync the directory, unlock. A reader sees the index before or after. One rank calls.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -65,7 +66,10 @@ class Index {
 
 class IndexFile {
   public:
-    explicit IndexFile(std::string path) : path_(std::move(path)) {}
+    // A change takes milliseconds. `longest_wait` is how long one waits for others.
+    explicit IndexFile(std::string path,
+                       std::chrono::milliseconds longest_wait = std::chrono::milliseconds(30000))
+        : path_(std::move(path)), longest_wait_(longest_wait) {}
 
     // An empty index if there is no file. These throw tailrace::Error.
     Index read() const;
@@ -73,6 +77,7 @@ class IndexFile {
 
   private:
     const std::string path_;
+    const std::chrono::milliseconds longest_wait_;
 };
 
 }  // namespace scr_on_tailrace

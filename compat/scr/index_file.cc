@@ -28,8 +28,9 @@ Index IndexFile::read() const {
 }
 
 void IndexFile::change(const std::function<void(Index&)>& change) const {
-    const on_tailrace::OpenFile lock(path_ + ".lock", O_RDWR | O_CREAT | O_CLOEXEC, rights, what_stays);
-    lock.lock();
+    const on_tailrace::OpenFile lock(path_ + ".lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, rights,
+                                     what_stays);
+    lock.lock(longest_wait_);
     auto index = read();
     const auto before = index.encode();
     change(index);

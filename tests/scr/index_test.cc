@@ -1,9 +1,14 @@
 // The index of datasets: what it holds, which checkpoints it offers, and how its file changes.
 #include "index.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <scr.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <filesystem>
 #include <tailrace_types.hpp>
 #include <thread>
 
@@ -143,6 +148,26 @@ TEST_F(ScrIndexTest, ADamagedFileIsNamed) {
     write(top_ + "/index", "something else\n");
     EXPECT_THAT(refusal([&] { IndexFile(top_ + "/index").read(); }),
                 HasSubstr(top_ + "/index: \"something else\""));
+}
+
+// Whoever may read the file can lock it.
+TEST_F(ScrIndexTest, ALockThatIsNotReleasedIsNotWaitedForForEver) {
+    const IndexFile file("index", std::chrono::milliseconds(50));
+    file.change([](Index& index) { index.add(checkpoint(1, "a")); });
+    const int other = ::open("index.lock", O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(::flock(other, LOCK_EX), 0);
+    EXPECT_THAT(refusal([&] { file.change([](Index& index) { index.drop("a"); }); }),
+                HasSubstr("locking index.lock: another process has held the lock for 50 ms; end it "
+                          "(`fuser -v index.lock` names it); the index is as it was"));
+    ::close(other);
+    file.change([](Index& index) { index.drop("a"); });
+}
+
+TEST_F(ScrIndexTest, NoLockIsMadeThroughALink) {
+    std::filesystem::create_symlink("elsewhere", "index.lock");
+    EXPECT_THAT(refusal([] { IndexFile("index").change([](Index& index) { index.drop("a"); }); }),
+                HasSubstr("index.lock"));
+    EXPECT_FALSE(std::filesystem::exists("elsewhere"));
 }
 
 }  // namespace
