@@ -21,7 +21,8 @@ class OpenFile {
     OpenFile& operator=(const OpenFile&) = delete;
     ~OpenFile();
 
-    // Fails if another process has it for so long. File systems without such locks have one program at a time.
+    // Fails if another process has it for so long. File systems without such locks have one program at a
+    // time.
     void lock(std::chrono::milliseconds longest) const;
     // Throws unless it is a regular file of a small file's size.
     void expect_small() const;
