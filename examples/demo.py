@@ -297,13 +297,16 @@ class Demo:
         command = [self.tool, "agent", "--local-dir", self.local(name)]
         self.agent = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL, start_new_session=True)
-        status = [self.tool, "agent", "status", "--local-dir", self.local(name)]
         deadline = time.monotonic() + 20
-        while subprocess.run(status, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
-                             check=False).returncode not in (0, 1):
+        while self.ask_agent(name) not in (0, 1):
             if time.monotonic() > deadline or self.agent.poll() is not None:
                 raise Failed(f"the agent does not listen: {shlex.join(command)}")
             time.sleep(0.02)
+
+    def ask_agent(self, name):
+        """The exit status of `tailrace agent status`: 0 if no epoch is left, 1 if some is."""
+        command = [self.tool, "agent", "status", "--local-dir", self.local(name)]
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
 
     def wait_for_agent(self, run, name, in_flight):
         """Until it has committed what was on its way when the program died, and has ended. Returns the seconds
@@ -316,6 +319,9 @@ class Demo:
         seconds = time.monotonic() - run.killed_at
         self.progress.clear()
         print(f"{seconds:.2f} s after the death the agent has committed {in_words(in_flight)}", flush=True)
+        # It has the epoch's files named before it has cleared the nodes of what the program left.
+        while self.ask_agent(name) != 0 and time.monotonic() - run.killed_at < LONGEST_DRAIN_S:
+            time.sleep(0.02)
         self.agent.terminate()
         if self.agent.wait(timeout=LONGEST_DRAIN_S) != 0:
             raise Failed(f"the agent ended with status {self.agent.returncode}")
