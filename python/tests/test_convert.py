@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from killing import is_killed_after
+from measuring import most_memory
 
 import tailrace.torch
 from tailrace import Code, Error
@@ -374,48 +375,16 @@ def test_a_target_without_its_directory_is_told(tmp_path: Path) -> None:
     assert caught.value.code is Code.NOT_FOUND
 
 
-LIMITED = """
-import sys, threading, time
-import torch, tailrace.torch
-from tailrace.convert import convert
-
-def own():  # memory that no file backs
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
-
-for step, (source, target, to) in enumerate(zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3])):
-    before = own()
-    most = [0]
-    over = threading.Event()
-    def watch():
-        while not over.wait(0.005):
-            most[0] = max(most[0], own() - before)
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        convert(source, target, to=to)
-    finally:
-        over.set()
-    watcher.join()
-    print(to, most[0] >> 10)
-"""
-
-
 def test_memory_is_bounded_whatever_the_size(tmp_path: Path) -> None:
     torch.save({str(i): torch.full((2 << 20,), float(i)) for i in range(24)}, tmp_path / "a.pt")  # 192 MiB
-    steps: list[str] = []
-    source = "a.pt"
+    steps: list[tuple[Path, Path, str]] = []
+    source = tmp_path / "a.pt"
     for to in ("tailrace", "dcp", "tailrace-dcp", "safetensors", "ranks", "torch", "safetensors"):
-        target = f"{len(steps)}.{to}"
-        steps += [str(tmp_path / source), str(tmp_path / target), to]
+        target = tmp_path / f"{len(steps)}.{to}"
+        steps.append((source, target, to))
         source = target
-    # So that what is held is counted: else malloc keeps of what is freed, now more and now less.
-    settings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1048576"}
-    command = [sys.executable, "-c", LIMITED, *steps]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
-    assert done.returncode == 0, done.stderr
-    most = [int(line.split()[1]) for line in done.stdout.splitlines()]
-    assert len(most) == 7 and max(most) < 48, done.stdout
+    most = most_memory(steps)
+    assert max(most) < 48, most
 
 
 def test_the_command_converts_and_says_what_is_wrong(

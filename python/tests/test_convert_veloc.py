@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from measuring import most_memory
 
 import tailrace.torch
 from tailrace import Code, Error
@@ -348,36 +348,9 @@ def test_the_command_takes_it(
     assert main([".", "again.safetensors"]) == 2 and "name a file" in capsys.readouterr().err
 
 
-MANY = """
-import resource, sys, threading
-from tailrace.convert import convert
-
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-
-def own():  # memory that no file backs
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
-
-before, most, over = own(), [0], threading.Event()
-def watch():
-    while not over.wait(0.005):
-        most[0] = max(most[0], own() - before)
-watcher = threading.Thread(target=watch)
-watcher.start()
-try:
-    convert(sys.argv[1], sys.argv[2], to=sys.argv[3])
-finally:
-    over.set()
-watcher.join()
-print(most[0] >> 10)
-"""
-
-
 @pytest.mark.parametrize("to", ["tailrace", "ranks", "safetensors"])
 def test_ranks_need_neither_a_descriptor_nor_memory_each(to: str, tmp_path: Path) -> None:
     for rank in range(100):  # 200 MiB
         (tmp_path / f"heat-{rank}-1.dat").write_bytes(part({0: bytes([rank]) * (2 << 20)}))
-    command = [sys.executable, "-c", MANY, tmp_path / "heat-0-1.dat", tmp_path / "out", to]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 64, done.stdout
+    (most,) = most_memory([(tmp_path / "heat-0-1.dat", tmp_path / "out", to)], descriptors=64)
+    assert most < 64

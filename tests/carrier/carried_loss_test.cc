@@ -117,12 +117,7 @@ TEST_F(CarriedSessionTest, AProgramThatDiesWhileItsSessionBeginsIsWaitedForByNoA
             SCOPED_TRACE(fmt::format("node {} dies, recovered epochs: {}", dying, recovered));
             config_.name = fmt::format("job{}{}", dying, recovered);
             start_agents();
-            if (recovered)
-                run(door_, [&](Checkpointer& session, int) {
-                    State state;
-                    EXPECT_TRUE(save(session, state, 1).ok() && save(session, state, 2).ok());
-                    EXPECT_TRUE(session.close().ok());
-                });
+            if (recovered) save_two_epochs();
             std::latch other_begins(1);
             std::atomic<bool> dead{false};
             door_.before_post = [&](const std::string& local_dir, std::span<const std::byte> message) {
@@ -156,12 +151,7 @@ TEST_F(CarriedSessionTest, ASessionThatLosesItsAgentsWhileItBeginsGoesOnWithoutT
         config_.flush_at_close = false;
         config_.shared_every = 100;
         start_agents();
-        if (recovered)
-            run(door_, [&](Checkpointer& session, int) {
-                State state;
-                EXPECT_TRUE(save(session, state, 1).ok() && save(session, state, 2).ok());
-                EXPECT_TRUE(session.close().ok());
-            });
+        if (recovered) save_two_epochs();
         config_.shared_every = 1;
         door_.before_post = [&](const std::string& local_dir, std::span<const std::byte> message) {
             const auto said = line::decode(message);

@@ -60,7 +60,7 @@ class CuttingDoor final : public AgentDoor {
         return std::unique_ptr<AgentLine>(std::make_unique<Line>(*this, std::move(line), local_dir));
     }
     std::atomic<bool> cut{false};
-    std::string other_name;  // of the shared directory, for who asks after the cut
+    std::string other_name;  // by which the shared directory is named after the cut, if not empty
     std::atomic<bool> asks_nobody{false};
     std::string silent_dir;  // whose agent says nothing any more
     std::atomic<bool> silent{false};
@@ -203,6 +203,14 @@ class CarriedSessionTest : public testing::Test {
                     body(**session, rank);
                 });
         for (auto& rank : program) rank.join();
+    }
+    // A session that saves epochs 1 and 2, and is closed.
+    void save_two_epochs() {
+        run(door_, [](Checkpointer& session, int) {
+            State state;
+            EXPECT_TRUE(save(session, state, 1).ok() && save(session, state, 2).ok());
+            EXPECT_TRUE(session.close().ok());
+        });
     }
     // How many ranks have opened the session.
     int open(AgentDoor& door) const {

@@ -297,8 +297,8 @@ TEST(RootLedgerTest, AFlushWaitsForNoOtherNodesProtection) {
     EXPECT_THAT(root.orders(), ElementsAre("protected 1"));
 }
 
-TEST(RankEpochsTest, AnEpochWhoseAgentsAreGoneIsAsSafeAsBefore) {
-    RankEpochs epochs;
+// Epochs 1 to 4 of run 1.
+void add_four_captured(RankEpochs& epochs) {
     for (uint64_t epoch = 1; epoch <= 4; ++epoch) {
         EpochInfo info;
         info.epoch = epoch;
@@ -306,6 +306,11 @@ TEST(RankEpochsTest, AnEpochWhoseAgentsAreGoneIsAsSafeAsBefore) {
         info.state = EpochState::captured;
         epochs.add(info, true);
     }
+}
+
+TEST(RankEpochsTest, AnEpochWhoseAgentsAreGoneIsAsSafeAsBefore) {
+    RankEpochs epochs;
+    add_four_captured(epochs);
     epochs.protected_from({1, 1}, 1);
     epochs.protected_from({2, 1}, 1);
     epochs.flushing({2, 1});
@@ -323,13 +328,7 @@ TEST(RankEpochsTest, AnEpochWhoseAgentsAreGoneIsAsSafeAsBefore) {
 
 TEST(RankEpochsTest, WhatAnEpochSurvivesIsSaidInEveryState) {
     RankEpochs epochs;
-    for (uint64_t epoch = 1; epoch <= 4; ++epoch) {
-        EpochInfo info;
-        info.epoch = epoch;
-        info.run = 1;
-        info.state = EpochState::captured;
-        epochs.add(info, true);
-    }
+    add_four_captured(epochs);
     const auto state_of = [&](uint64_t epoch) { return epochs.find(epoch)->info.state; };
     const auto losses_of = [&](uint64_t epoch) { return epochs.find(epoch)->info.losses_survived; };
     epochs.protected_from({1, 2}, 1);
