@@ -233,8 +233,7 @@ void Client::remove_checkpoints(bool all) {
     guarded(call, [&] {
         const auto path = settings_.ckpt_dir + "/" + settings_.exec_id;
         const OpenDirectory run(AT_FDCWD, path, path);
-        if (run.is_open())
-            remove_with_others(run, std::filesystem::path(local()).filename().string(), local());
+        if (run.is_open()) remove_with_others(run, own_name, local());
         std::error_code ignored;  // it is not empty, or another rank was first
         std::filesystem::remove(path, ignored);
     });
@@ -243,20 +242,14 @@ void Client::remove_checkpoints(bool all) {
         const auto path = settings_.glbl_dir + "/" + settings_.exec_id;
         const OpenDirectory run(AT_FDCWD, path, path);
         if (!run.is_open()) return;
-        const OpenDirectory all_levels(run.file(), std::filesystem::path(shared()).filename().string(),
-                                       shared());
+        const OpenDirectory own(run.file(), own_name, shared());
         for (int level = 1; level <= levels; ++level)
-            if (all_levels.is_open() && (level < levels || !settings_.keeps_l4))
-                std::filesystem::remove_all(
-                    all_levels.path_of(std::filesystem::path(shared(level)).filename().string()));
+            if (own.is_open() && (level < levels || !settings_.keeps_l4))
+                std::filesystem::remove_all(own.path_of(level_name(level)));
         std::error_code ignored;
         std::filesystem::remove(shared(), ignored);
         std::filesystem::remove(path, ignored);
     });
-}
-
-std::string Client::shared(int level) const {
-    return shared() + "/l" + std::to_string(level);
 }
 
 bool Client::open_session(const char* call, int level) {

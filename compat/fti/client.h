@@ -95,9 +95,11 @@ class Client : private on_tailrace::Together {
     bool begin_run(const char* call);
     bool write_restart(const char* call, int failure);
     // The directories of a level, or of all.
-    std::string shared(int level) const;
-    std::string shared() const { return settings_.glbl_dir + "/" + settings_.exec_id + "/tailrace"; }
-    std::string local() const { return settings_.ckpt_dir + "/" + settings_.exec_id + "/tailrace"; }
+    std::string shared(int level) const { return shared() + "/" + level_name(level); }
+    std::string shared() const { return settings_.glbl_dir + "/" + settings_.exec_id + "/" + own_name; }
+    std::string local() const { return settings_.ckpt_dir + "/" + settings_.exec_id + "/" + own_name; }
+    static constexpr const char* own_name = "tailrace";
+    static std::string level_name(int level) { return std::string("l").append(std::to_string(level)); }
     tailrace::Session& session(int level) { return *sessions_[level]; }
     bool open_session(const char* call, int level);
     bool close_sessions(const char* call);
