@@ -29,6 +29,11 @@ constexpr auto longest_for_late_messages = 1s;
 // Ended epochs are remembered, because a rank may still save one of them.
 constexpr size_t max_remembered = 1024;
 
+template <class... Kinds>
+bool is_one_of(const AgentMessage& news) {
+    return (std::holds_alternative<Kinds>(news) || ...);
+}
+
 }  // namespace
 
 // ---- life ---------------------------------------------------------------------------------------
@@ -278,11 +283,6 @@ Status NodeAgent::on_message(const Message& message) {
         root_input(news);
     }
     return {};
-}
-
-template <class... Kinds>
-bool is_one_of(const AgentMessage& news) {
-    return (std::holds_alternative<Kinds>(news) || ...);
 }
 
 // The books have a place for every rank and node, so a message must not name another than its own. Orders

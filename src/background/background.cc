@@ -60,9 +60,7 @@ Result<std::unique_ptr<Background>> Background::create(const JobContext& context
     if (agent_of_node) {
         auto carried = ProcessBackground::create(context, epochs, carriers, std::move(*agent_of_node));
         if (carried.ok()) return carried;
-        if (context.is_root())
-            log(LogLevel::warning, "the agent processes do not carry this session's epochs: {}",
-                carried.status().message());
+        say_not_carried(context, carried.status());
     }
     std::unique_ptr<Background> background;
     const Status mine = with_threads([&]() -> Status {
@@ -100,6 +98,11 @@ bool waits_for_room(const Config& config, uint64_t sequence) {
 
 bool has_room(const Config& config, const RankEpochs::Entries& entries) {
     return RankEpochs::unfinished_for_shared(entries) < std::max(1u, config.queue_epochs);
+}
+
+void say_not_carried(const JobContext& context, const Status& why) {
+    if (!context.is_root()) return;
+    log(LogLevel::warning, "the agent processes do not carry this session's epochs: {}", why.message());
 }
 
 FlushJob flush_job_of(const JobContext& context, const LocalEpoch& epoch) {

@@ -129,6 +129,8 @@ bool has_ended(const RankEpochs::Entries& entries, EpochKey key);
 // there is room for it.
 bool waits_for_room(const Config& config, uint64_t sequence);
 bool has_room(const Config& config, const RankEpochs::Entries& entries);
+// Rank 0 says that a session whose agents could carry its epochs goes on without them.
+void say_not_carried(const JobContext& context, const Status& why);
 // This node's job in the flush of a recovered epoch.
 FlushJob flush_job_of(const JobContext& context, const LocalEpoch& epoch);
 // Calls `work`, which starts threads. If a thread cannot be had, returns that as this rank's

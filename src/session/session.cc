@@ -62,8 +62,7 @@ Status Session::begin(const SharedInventory& inventory) {
         if (begun.ok()) old_parts_.clear();
         return begun;
     }
-    if (rank() == 0)
-        log(LogLevel::warning, "the agent processes do not carry this session's epochs: {}", begun.message());
+    say_not_carried(context_, begun);
     search_.reset();
     parts_.reset();
     background_.reset();
