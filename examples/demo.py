@@ -292,10 +292,8 @@ class Demo:
         if self.agent:
             self.agent.kill()
             self.agent.wait()
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
-        environment["TAILRACE_BANDWIDTH_CAP"] = str(self.cap)
         command = [self.tool, "agent", "--local-dir", self.local(name)]
-        self.agent = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        self.agent = subprocess.Popen(command, env=self.agent_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL, start_new_session=True)
         deadline = time.monotonic() + 20
         while self.ask_agent(name) not in (0, 1):
@@ -303,10 +301,15 @@ class Demo:
                 raise Failed(f"the agent does not listen: {shlex.join(command)}")
             time.sleep(0.02)
 
+    def agent_environment(self):
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TAILRACE_")}
+        return environment | {"TAILRACE_BANDWIDTH_CAP": str(self.cap)}
+
     def ask_agent(self, name):
         """The exit status of `tailrace agent status`: 0 if no epoch is left, 1 if some is."""
         command = [self.tool, "agent", "status", "--local-dir", self.local(name)]
-        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              env=self.agent_environment(), check=False).returncode
 
     def wait_for_agent(self, run, name, in_flight):
         """Until it has committed what was on its way when the program died, and has ended. Returns the seconds
