@@ -13,6 +13,7 @@
 #include "carrier/agent_world.h"
 #include "text.h"
 #include "tier_settings.h"
+#include "transport/mpi_library.h"
 #include "transport/mpi_transport.h"
 
 namespace tailrace::internal::tool {
@@ -26,6 +27,8 @@ namespace {
 
 // Agents that have ended wait for the others without taking a core, which MPI_Finalize would.
 Exit serve(const AgentRun& options) {
+    if (const auto alone = suspected_singleton(MPI_COMM_WORLD); !alone.empty())
+        log(LogLevel::warning, "{}", alone);
     auto transport = make_mpi_transport(MPI_COMM_WORLD);
     if (!transport.ok()) return report(transport.status());
     const std::shared_ptr<Transport> shared = std::move(*transport);

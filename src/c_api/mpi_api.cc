@@ -2,7 +2,6 @@
 // core.
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "c_api/open_session.h"
 #include "tailrace_mpi.h"
 #include "threads/mutex.h"
+#include "transport/mpi_library.h"
 #include "transport/mpi_transport.h"
 
 using namespace tailrace::internal;
@@ -37,26 +37,6 @@ Status check(MPI_Comm communicator) {
         return Status(Code::invalid_argument,
                       "opening a session on an intercommunicator: merge it first (MPI_Intercomm_merge)");
     return Status();
-}
-
-// The launcher of another MPI library starts N programs that each take themselves to be alone. All
-// of them would write the same checkpoint. Launchers tell each process how many there are, so this
-// can be noticed.
-void warn_of_singletons(MPI_Comm communicator) {
-    int world = 0;
-    MPI_Comm_size(MPI_COMM_WORLD, &world);
-    int size = 0;
-    MPI_Comm_size(communicator, &size);
-    if (world != 1 || size != 1) return;
-    for (const char* variable :
-         {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"}) {
-        const char* text = std::getenv(variable);
-        if (text == nullptr || std::atoi(text) <= 1) continue;
-        log_warning(std::string("this process was started as one of ") + text + " (" + variable +
-                    "), but MPI says that it is alone: does the launcher (mpirun, srun) belong to another "
-                    "MPI library than the program?");
-        return;
-    }
 }
 
 // Sessions in the order in which they were opened.
@@ -101,7 +81,7 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     if (Status status = check(communicator); !status.ok()) return set_last_error(status);
     // From here on other ranks wait. open_session tells them of mistakes on this one, such as a
     // NULL.
-    warn_of_singletons(communicator);
+    if (const auto alone = suspected_singleton(communicator); !alone.empty()) log_warning(alone);
     auto transport = make_mpi_transport(communicator, {.warn = log_warning});
     if (!transport.ok()) return set_last_error(transport.status());
     const auto code = open_session(options, std::move(transport).value(), session);

@@ -18,28 +18,6 @@ namespace mpiio = tailrace::internal::mpiio;
 
 namespace {
 
-// One MPI library's handles mean nothing to another, so no call could be passed on. If a program
-// runs with another MPI library than the one this was built with, it ends in its first call. So
-// this says why, when the library is loaded.
-__attribute__((constructor)) void check_the_mpi_library() {
-#ifdef OPEN_MPI
-    constexpr bool for_open_mpi = true;
-#else
-    constexpr bool for_open_mpi = false;
-#endif
-    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
-    int length = 0;
-    // One of the few calls that are allowed before MPI_Init.
-    if (PMPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return;
-    const std::string_view running = text.data();
-    const bool is_open_mpi = running.find("Open MPI") != std::string_view::npos;
-    if (is_open_mpi == for_open_mpi) return;
-    mpiio::write_line("tailrace: this libtailrace_mpiio.so was built with " +
-                      std::string(for_open_mpi ? "Open MPI" : "MPICH") + ", and the program runs with \"" +
-                      std::string(running.substr(0, running.find('\n'))) +
-                      "\", which cannot work: preload the one that was built with that MPI library");
-}
-
 // A failure goes through the file's error handler, as the MPI library's own would.
 int raise(MPI_File file, int code) {
     if (code != MPI_SUCCESS) PMPI_File_call_errhandler(file, code);
