@@ -54,7 +54,8 @@ help:
 	@echo '  make test-veloc    the same with the test programs of VELOC; VELOC=DIRECTORY'
 	@echo '  make test-fti      PROGRAM="COMMAND..." that was built with libfti: it is killed, goes on, and comes to the'
 	@echo '                     same. DIRECTORY has its configuration file; RANKS=4 KILL_AFTER=20 (seconds)'
-	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed'
+	@echo '  make simulate      SEEDS=100000 histories of whole jobs in virtual time, each decided by its seed;'
+	@echo '                     NODES=64 of large jobs: the first job has that many nodes'
 	@echo '  make chaos         KILLS=10000 of an MPI program, its agent, both, or a node with its tier, in every phase;'
 	@echo '                     SEED=N begins with that seed, as the line says that is printed for a failure'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
@@ -142,7 +143,7 @@ test-fti:
 simulate:
 	@scripts/setup build test
 	@scripts/build
-	@SEEDS='$(SEEDS)' scripts/simulate
+	@SEEDS='$(SEEDS)' NODES='$(NODES)' scripts/simulate
 
 chaos:
 	@scripts/setup build test

@@ -80,6 +80,8 @@ class History {
         if (random_.chance(0.15)) nodes = random_.between(5, 12);
         if (random_.chance(0.02)) nodes = random_.between(32, 64);
         nodes = std::min(nodes, limits_.most_nodes);
+        if (const int fewest = std::min(limits_.fewest_nodes, limits_.most_nodes); fewest > 1)
+            nodes = layout_.hosts.empty() ? limits_.most_nodes : random_.between(fewest, limits_.most_nodes);
         const int per_node = nodes > 8 ? 1 : random_.between(1, 3);
         if (random_.chance(0.4)) {  // one machine laid out as several nodes
             layout.hosts = std::vector<std::string>(static_cast<size_t>(nodes * per_node), "m0");

@@ -39,6 +39,8 @@ struct HistoryLimits {
     int most_nodes = 64;
     int most_jobs = 3;   // that meet faults
     int most_saves = 5;  // of a job
+    // Above 1, the first job has most_nodes, and each later one between these and most_nodes.
+    int fewest_nodes = 1;
 };
 
 // How agents reach each other.

@@ -3,8 +3,9 @@
 // in which tasks run.
 //
 // TAILRACE_SEED=n replays one, in this process, so that a debugger can follow.
-// TAILRACE_LIMITS=NODES,JOBS,SAVES keeps it small. TAILRACE_SEEDS=n runs that many in place of 10,000 (`make
-// simulate SEEDS=n`), and with TAILRACE_PROGRESS says after some how many they were.
+// TAILRACE_LIMITS=NODES,JOBS,SAVES keeps it small; a fourth number, FEWEST_NODES, keeps it large.
+// TAILRACE_SEEDS=n runs that many in place of 10,000 (`make simulate SEEDS=n`), and with TAILRACE_PROGRESS
+// says after some how many they were.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -31,15 +31,16 @@ Simulated simulate(uint64_t seed, const HistoryLimits& limits, Tally& tally) {
 }
 
 std::string replay_line(uint64_t seed, const HistoryLimits& limits) {
-    return fmt::format("TAILRACE_SEED={} TAILRACE_LIMITS={},{},{}", seed, limits.most_nodes, limits.most_jobs,
-                       limits.most_saves);
+    return fmt::format("TAILRACE_SEED={} TAILRACE_LIMITS={},{},{},{}", seed, limits.most_nodes,
+                       limits.most_jobs, limits.most_saves, limits.fewest_nodes);
 }
 
 HistoryLimits limits_from_environment() {
     HistoryLimits limits;
     if (const char* text = std::getenv("TAILRACE_LIMITS"))
-        if (std::sscanf(text, "%d,%d,%d", &limits.most_nodes, &limits.most_jobs, &limits.most_saves) != 3) {
-            ADD_FAILURE() << "TAILRACE_LIMITS is NODES,JOBS,SAVES, not \"" << text << "\"";
+        if (std::sscanf(text, "%d,%d,%d,%d", &limits.most_nodes, &limits.most_jobs, &limits.most_saves,
+                        &limits.fewest_nodes) < 3) {
+            ADD_FAILURE() << "TAILRACE_LIMITS is NODES,JOBS,SAVES[,FEWEST_NODES], not \"" << text << "\"";
         }
     return limits;
 }
@@ -119,6 +120,7 @@ HistoryLimits shrink(uint64_t seed, const HistoryLimits& limits) {
             return;
         }
     };
+    reduce(&HistoryLimits::fewest_nodes, 1);
     reduce(&HistoryLimits::most_nodes, 1);
     reduce(&HistoryLimits::most_jobs, 0);
     reduce(&HistoryLimits::most_saves, 0);

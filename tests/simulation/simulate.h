@@ -31,7 +31,7 @@ Batch simulate_in_child(uint64_t first, uint64_t count, const HistoryLimits& lim
 // The smallest limits with which the seed fails as well.
 HistoryLimits shrink(uint64_t seed, const HistoryLimits& limits);
 
-// "TAILRACE_SEED=7 TAILRACE_LIMITS=64,3,5": what replays a history.
+// "TAILRACE_SEED=7 TAILRACE_LIMITS=64,3,5,1": what replays a history.
 std::string replay_line(uint64_t seed, const HistoryLimits& limits);
 // TAILRACE_LIMITS, where it is set.
 HistoryLimits limits_from_environment();
