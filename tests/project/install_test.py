@@ -50,24 +50,29 @@ def runs_and_goes_on(what, command, directory, environment):
     expect(run(command, cwd=directory, env=environment), "going on at step 1000", what + " (second run)")
 
 
-def a_lost_nodes_share_is_written(block, top, source, options, environment):
-    """docs/levels.md, "Try it on one machine", as it stands there; the names of the MPI library's commands are this
-    build's."""
-    directory = os.path.join(top, "try levels")
+def tried_on_one_machine(page, block, top, source, options, environment):
+    """A page's "Try it on one machine" as it stands there, as a function that runs it and returns what was said, and
+    its directory. The names of the MPI library's commands are this build's."""
+    directory = os.path.join(top, "try " + page)
     os.makedirs(directory)
     shutil.copy(os.path.join(source, "examples", "heat.c"), directory)
     for name, command in (("mpicc.mpich", options.mpicc), ("mpirun.mpich", options.mpiexec)):
         if name not in block:
-            raise Failure("docs/levels.md does not use %s" % name)
+            raise Failure("docs/%s.md does not use %s" % (page, name))
         block = block.replace(name, '"%s"' % command)
     # The prefix of this test has a space, so what pkg-config says must be read once more by the shell.
     flags = "$(pkg-config --cflags --libs tailrace_mpi)"
     block = "\n".join("eval '%s' \"%s\"" % (line.replace(flags, ""), flags) if flags in line else line
                       for line in block.split("\n"))
     environment = dict(environment, PATH=os.path.join(top, "prefix", "bin") + os.pathsep + environment["PATH"])
+    return lambda: run(["sh", "-c", block], cwd=directory, env=environment), directory
+
+
+def a_lost_nodes_share_is_written(block, top, source, options, environment):
+    tried, directory = tried_on_one_machine("levels", block, top, source, options, environment)
     # The program is killed by a clock. On a busy machine that may be before its second epoch: then it is tried again.
     for _ in range(4):
-        said = run(["sh", "-c", block], cwd=directory, env=environment)
+        said = tried()
         # The kill may fall while two epochs wait: then drain brings the newest of those that survive the loss.
         waiting = re.findall(r"note: epoch (\d+) of .*protected by partner\); to bring it here, run `tailrace drain`",
                              said)
@@ -79,6 +84,20 @@ def a_lost_nodes_share_is_written(block, top, source, options, environment):
     committed = "epoch %s of run 1 of job tailrace in %s: committed" % (newest, os.path.join(directory, "plate"))
     expect(said, committed, "the block of docs/levels.md")
     expect(said, "going on from step %s\n" % newest, "the run after the loss of a node:\n" + said)
+
+
+def an_agent_finishes_what_was_left(block, top, source, options, environment):
+    tried, _ = tried_on_one_machine("agent", block, top, source, options, environment)
+    for _ in range(4):  # the program may be killed before its second epoch, as above
+        said = tried()
+        listed = [line.split() for line in said.split("\n") if re.match(r" *\d+ ", line)]
+        epochs = [int(words[0]) for words in listed if "complete" in words]
+        if len(epochs) >= 2:
+            break
+    else:
+        raise Failure("two epochs were to be there after the block of docs/agent.md:\n%s" % said)
+    expect(said, "nothing to finish for programs that have ended", "the block of docs/agent.md")
+    expect(said, "going on from step %d\n" % max(epochs), "the run after the agent's:\n" + said)
 
 
 def manual_leads_to_pages(directory, with_mpi):
@@ -228,10 +247,10 @@ def main():
     parser.add_argument("--fortran", help="the MPI library's compiler, if the Fortran module is built")
     options = parser.parse_args()
     with_mpi = bool(options.mpicc)
-    pages = ["README.md"] + [os.path.join("docs", page) for page in ("linking.md", "levels.md")]
+    pages = ["README.md"] + [os.path.join("docs", page) for page in ("linking.md", "levels.md", "agent.md")]
     blocks = {name: block for page in pages
               for name, block in marked_blocks(os.path.join(options.source, page)).items()}
-    for name in ("example.c", "example.cc", "CMakeLists.txt", "pkg-config.sh", "levels.sh"):
+    for name in ("example.c", "example.cc", "CMakeLists.txt", "pkg-config.sh", "levels.sh", "agent.sh"):
         if name not in blocks:
             raise Failure("no page has a block marked <!-- test: %s -->" % name)
 
@@ -284,9 +303,9 @@ def main():
         os.makedirs(by_hand)
         for line in blocks["pkg-config.sh"].strip().split("\n"):
             compiler, rest = line.split(" ", 1)
-            if compiler == "mpicc" and not with_mpi:
+            if compiler == "mpicc.mpich" and not with_mpi:
                 continue
-            compiler = {"mpicc": options.mpicc, "c++": options.cxx}[compiler]
+            compiler = {"mpicc.mpich": options.mpicc, "c++": options.cxx}[compiler]
             # pkg-config quotes the prefix's spaces for a shell to read once more: eval.
             command = 'cd "$1" && eval "\\"\\$2\\" %s"' % rest
             for name in ("example.c", "example.cc"):
@@ -317,9 +336,10 @@ def main():
             listing = run([os.path.join(prefix, "bin", "tailrace"), "ls",
                            os.path.join(there + " single", "plate")])
             expect(listing, "1000", "tailrace ls")
-        # 5. What a newcomer tries of levels. (Open MPI's launcher ends its ranks in another way.)
+        # 5. What a newcomer tries of levels and agents. (Open MPI's launcher ends its ranks in another way.)
         if with_mpi and "mpich" in options.mpicc:
             a_lost_nodes_share_is_written(blocks["levels.sh"], top, options.source, options, environment)
+            an_agent_finishes_what_was_left(blocks["agent.sh"], top, options.source, options, environment)
     print("installed; the pages' examples build with find_package and pkg-config, run, and go on%s"
           % ("" if with_mpi else " (without MPI: the C++ example only)"))
     return 0
