@@ -95,7 +95,7 @@ void show(const AgentStatus& status, const Options& options) {
         if (!epoch.why.ok()) line += ": " + printable(epoch.why.message());
         print(line + "\n");
     }
-    if (!status.busy.empty()) print("passed over: " + printable(status.busy) + "\n");
+    if (!status.busy.empty()) print("not now: " + printable(status.busy) + "\n");
     if (!status.failed.empty()) print("failed: " + printable(status.failed) + "\n");
 }
 

@@ -113,6 +113,7 @@ struct EpochId {
 // One epoch over all directories of this machine.
 struct Summary {
     std::map<std::string, Share> shares;  // by directory
+    bool looked_only = false;             // this machine's own shares may be among those that are missing
     uint64_t written_bytes = 0;           // by this command
     std::set<std::string> written_for;    // lost nodes whose shares are among these
 
@@ -148,7 +149,7 @@ struct Summary {
                 said = "stopped before its share was written";
                 break;
             case Fate::waiting:
-                said = "waiting for " + to_string(waiting_for());
+                said = (looked_only ? "waits for the shares of " : "waiting for ") + to_string(waiting_for());
                 break;
         }
         if (with_bytes && written_bytes > 0)
@@ -283,6 +284,7 @@ class Drain {
         for (const auto& epoch : passed.pass.epochs) {
             Summary& summary = epochs_[{epoch.shared_dir, epoch.job, epoch.key}];
             Share& share = summary.shares[passed.directory];
+            summary.looked_only = options_.dry_run;
             // A record that cannot be removed tells of a committed epoch in every round.
             const bool finished =
                 epoch.state == DrainedEpoch::State::committed && share.fate != Fate::committed;

@@ -57,8 +57,14 @@ Result<Extracted> extract_array(EpochReader& reader, const Options& options) {
     TAILRACE_ASSIGN(const auto arrays, reader.arrays());
     const auto found = std::find_if(arrays.begin(), arrays.end(),
                                     [&](const GlobalArray& array) { return array.name == options.array; });
-    // The reader's failure is the better sentence, because it names the nearest array.
     if (found == arrays.end()) {
+        if (reader.region_bytes(0, options.array).ok())
+            return Status(
+                Code::not_found,
+                fmt::format("'{}' is not an array, but a region of each rank: extract it with --rank R "
+                            "--region {}",
+                            options.array, options.array));
+        // The reader's failure is a good sentence, because it names the nearest array.
         const Status missing = reader.read_box(options.array, {}, {}, {});
         return missing.ok() ? Status(Code::not_found, fmt::format("no array '{}'", options.array)) : missing;
     }

@@ -84,6 +84,7 @@ nlohmann::ordered_json to_json(const NodeLocalEpoch& epoch) {
     if (!epoch.host.empty()) json["host"] = epoch.host;
     json["directories"] = epoch.directories;
     if (!epoch.waiting_for.empty()) json["waiting_for"] = texts_of(epoch.waiting_for);
+    json["in_use"] = epoch.in_use;
     if (!epoch.captured_for.empty()) json["captured_for"] = epoch.captured_for;
     return json;
 }

@@ -125,9 +125,8 @@ Exit forget(const ForgetOptions& options, const std::string& local_dir, Storage&
     else if (options.yes)
         print(fmt::format("removed the data captured for {}: {}\n", shared_dir, what));
     else
-        print(fmt::format(
-            "would remove the data captured for {}: {}; nothing was removed: add --yes to remove it\n",
-            shared_dir, what));
+        print(fmt::format("would remove the data captured for {}: {}; nothing was removed{}\n", shared_dir,
+                          what, refused.ok() ? ": add --yes to remove it" : ""));
     if (!there.ok() && there.code() != Code::not_found)
         std::fprintf(stderr, "tailrace: it is unknown whether %s is gone: %s\n", shared_dir.c_str(),
                      printable(there.message()).c_str());

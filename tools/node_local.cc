@@ -1,5 +1,6 @@
 #include "node_local.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include "config/config.h"
 #include "drain/node_drain.h"
 #include "record/record_file.h"
+#include "storage/lock_owner.h"
 
 namespace tailrace::internal::tool {
 
@@ -56,6 +58,16 @@ bool was_captured_for(const CapturedPart& part, const std::string& local_dir, co
     return directory.starts_with(local_tier(local_dir, shared_dir, part.header.job).old_prefix);
 }
 
+// Looks without taking the lock, which would be in a session's way. A process of another machine or container
+// is not seen.
+bool is_in_use(const std::string& directory) {
+    const int opened = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (opened < 0) return false;
+    const bool locked = lock_owner(opened).has_value();
+    ::close(opened);
+    return locked;
+}
+
 // Whom the epochs wait for that have a plan record in this directory.
 void look_at_plans(Storage& storage, const std::string& directory, ByEpoch& found) {
     const std::shared_ptr<Storage> not_owned(std::shared_ptr<void>(), &storage);
@@ -90,6 +102,7 @@ void look_into(Storage& storage, const std::string& local_dir, const std::string
             epoch.run_uid = part.header.run_uid;
             epoch.rank_count = part.header.rank_count;
             epoch.for_shared = part.header.for_shared;
+            epoch.other_tier = local_dir;
             if (!ours) epoch.captured_for = part.header.shared_dir;
             ++epoch.ranks_here;
             if (epoch.directories.empty() || epoch.directories.back() != directory)
@@ -117,7 +130,7 @@ void read_record(Storage& storage, const std::string& path, std::set<std::string
     const auto got = (*file)->read_at(std::as_writable_bytes(std::span(text.data(), text.size())), 0);
     if (!got.ok()) return;
     std::string_view rest = std::string_view(text).substr(0, *got);
-    std::string host, job;
+    std::string host, job, local_dir;
     uint64_t greatest_run = 0;
     while (!rest.empty()) {
         const auto line = rest.substr(0, rest.find('\n'));
@@ -140,7 +153,8 @@ void read_record(Storage& storage, const std::string& path, std::set<std::string
                 std::erase_if(kept, [&](const auto& epoch) { return epoch.first.first == job; });
             greatest_run = number_of("run");
             if (json.contains("settings") && json["settings"].is_object())
-                local_dirs.insert(text_of(json["settings"], "local_dir"));
+                local_dir = text_of(json["settings"], "local_dir");
+            local_dirs.insert(local_dir);
         } else if (kind == "epoch") {
             const EpochKey key{number_of("epoch"), static_cast<uint32_t>(number_of("run"))};
             if (text_of(json, "state") == "kept_local") {
@@ -148,6 +162,7 @@ void read_record(Storage& storage, const std::string& path, std::set<std::string
                 epoch.job = job;
                 epoch.key = key;
                 epoch.host = host;
+                epoch.other_tier = local_dir;
             } else {
                 kept.erase({job, key});
             }
@@ -195,10 +210,11 @@ std::string NodeLocalEpoch::text() const {
         return sentence +
                fmt::format("; it belongs to {}: to restore it, put the directory, or a link, back there",
                            captured_for);
-    if (!waiting_for.empty())
-        return sentence +
-               fmt::format("; to bring it here, run `tailrace drain` on {}", to_string(waiting_for));
-    if (ranks_here == 0) return sentence + "; to bring it here, run `tailrace drain` on them";
+    if (in_use) return sentence + "; a session or an agent is at work on them, and may bring it here";
+    const std::string to_bring_it = fmt::format("; to bring it here, run `tailrace drain{}` on ",
+                                                other_tier.empty() ? "" : " --local-dir " + other_tier);
+    if (!waiting_for.empty()) return sentence + to_bring_it + to_string(waiting_for);
+    if (ranks_here == 0) return sentence + to_bring_it + "them";
     return sentence + "; a session on the same nodes finds it";
 }
 
@@ -236,6 +252,10 @@ std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string&
         if (std::all_of(rest.begin(), rest.end(),
                         [&](EpochKey other) { return other != own && lineage.goes_first(own, other); }))
             newer.push_back(std::move(epoch));
+    }
+    for (NodeLocalEpoch& epoch : newer) {
+        if (same_directory(epoch.other_tier, config.local_dir)) epoch.other_tier.clear();
+        epoch.in_use = std::any_of(epoch.directories.begin(), epoch.directories.end(), is_in_use);
     }
     return newer;
 }

@@ -26,6 +26,8 @@ struct NodeLocalEpoch {
     std::vector<AwaitedNodes> waiting_for;
     std::vector<KeptSet> kept;  // what protect objects on this node say of it
     std::string host;           // of the session whose record tells of the epoch; empty: no record does
+    std::string other_tier;  // the node-local directory, if `tailrace drain` must be told of it; else empty
+    bool in_use = false;     // a process has locked one of `directories`
 
     std::string text() const;
 };

@@ -146,10 +146,12 @@ Status add_target(const Registered& region, const Region* before, EpochReader& r
         return {};
     }
     if (own >= reader.rank_count())
-        return Status(Code::not_found,
-                      fmt::format("region \"{}\" belongs to a rank, and rank {} did not exist when {} was "
-                                  "saved by {} ranks",
-                                  region.name, own, to_string(reader.key()), reader.rank_count()));
+        return Status(
+            Code::not_found,
+            fmt::format("region \"{}\" belongs to one rank, and rank {} did not exist when {} was "
+                        "saved by {} ranks: restart on at most as many ranks, or register what all ranks "
+                        "share as an array, a list or a replicated value",
+                        region.name, own, to_string(reader.key()), reader.rank_count()));
     if (region.list && before) {
         const bool is_list = before->array && before->array->is_list;
         TAILRACE_TRY(is_list ? check_list(region, true, before->array->type, before->array->local_shape)

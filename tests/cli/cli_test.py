@@ -449,6 +449,8 @@ class ExtractTest(CommandTest):
         self.assertIn("'density'", run("extract", self.dir, 3, "--array", "densty", *to, code=3).stderr)
         self.assertIn("'particles'",
                       run("extract", self.dir, 3, "--rank", 1, "--region", "particels", *to, code=3).stderr)
+        self.assertIn("with --rank R --region particles",
+                      run("extract", self.dir, 3, "--array", "particles", *to, code=3).stderr)
         run("extract", self.dir, 3, "--rank", 9, "--region", "particles", *to, code=3)
         run("extract", self.dir, 4, "--rank", 0, "--region", "particles", *to, code=3)
 

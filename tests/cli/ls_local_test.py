@@ -1,6 +1,7 @@
 """`tailrace ls`: what it says of epochs that a copy of the directory leaves behind.   ls_local_test.py TAILRACE MAKE_EPOCH
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -56,6 +57,17 @@ class NodeLocalTest(CommandTest):
         self.assertEqual(self.newer(), [])
         os.environ["TAILRACE_LOCAL_DIR"] = str(self.local)  # as the program that saved it
         self.assertEqual(len(self.newer()), 1)
+
+    def test_what_a_process_has_locked_is_in_use(self):
+        self.capture(20)
+        directory = os.open(self.local / "job-1234.node0000", os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, directory)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        self.assertEqual([epoch["in_use"] for epoch in self.newer("--local-dir", self.local)], [True])
+        self.assertIn("(here: 3 of 3 ranks); a session or an agent is at work on them, and may bring it here\n",
+                      run("ls", self.dir, "--local-dir", self.local).stdout)
+        fcntl.flock(directory, fcntl.LOCK_UN)
+        self.assertEqual([epoch["in_use"] for epoch in self.newer("--local-dir", self.local)], [False])
 
     def test_parts_on_several_nodes_of_this_machine_count_together(self):
         self.capture(20)
@@ -150,8 +162,8 @@ class NodeLocalTest(CommandTest):
         self.assertEqual((there["epoch"], there["ranks_here"], there["host"]), (30, 0, "node7"))
         said = run("ls", self.dir).stdout
         self.assertIn("epoch 30 of run 1 of job built is newer and lies only on nodes, those of a job that began on "
-                      "node7; to bring it here, run `tailrace drain` on them\n", said)
-        self.assertLess(max(map(len, said.splitlines())), 200)
+                      "node7; to bring it here, run `tailrace drain --local-dir " + str(self.local) + "` on them\n", said)
+        self.assertLess(max(map(len, said.splitlines())), 300)
         # Of this node the tier tells, where 30 is not any more.
         record.write_text(text.replace("node7", socket.gethostname()))
         self.assertEqual([epoch["epoch"] for epoch in self.newer()], [20])

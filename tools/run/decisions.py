@@ -107,6 +107,10 @@ def deaths_at_once(attempts: Sequence[Attempt]) -> int:
     return deaths
 
 
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def decide(attempts: Sequence[Attempt], rules: Rules, *, nodes_left: int, older_exists: bool) -> Decision:
     """What to do after the last of `attempts`. nodes_left: that the next attempt could use. older_exists:
     there is a complete epoch besides the newest one."""
@@ -116,7 +120,7 @@ def decide(attempts: Sequence[Attempt], rules: Rules, *, nodes_left: int, older_
     if nodes_left == 0:
         return Decision(Action.END, "no node is left")
     if len(attempts) > rules.restarts:
-        return Decision(Action.END, f"it was restarted {rules.restarts} times, which is what --restarts allows")
+        return Decision(Action.END, f"it was restarted {times(rules.restarts)}, which is what --restarts allows")
     if not rules.step_back or deaths_at_once(attempts) < DEATHS_BEFORE_STEP_BACK:
         return Decision(Action.RESTART)
     if not last.opened:
