@@ -103,6 +103,7 @@ class MpiTransport final : public Transport {
                           fmt::format("posting a message of {} bytes to rank {}: at most {} are possible",
                                       message.size(), target, largest_message_bytes));
         Post& post = posts_.emplace_back();
+        post.target = target;
         post.bytes.assign(message.begin(), message.end());
         const int code = MPI_Isend(post.bytes.data(), static_cast<int>(post.bytes.size()), MPI_BYTE, target,
                                    message_tag_, messages_, &post.request);
@@ -353,6 +354,7 @@ class MpiTransport final : public Transport {
     using ShortOpening = Opening<120>;
     // Posts and arrivals do not move in memory while MPI works on them.
     struct Post {
+        int target = 0;
         std::vector<std::byte> bytes;
         MPI_Request request = MPI_REQUEST_NULL;
     };
@@ -510,10 +512,13 @@ class MpiTransport final : public Transport {
         return Status();
     }
 
-    // Gives posted messages some time to leave, because a peer may wait for a last one.
+    // Gives posted messages some time to leave, because a peer may wait for a last one. What this rank has
+    // posted to itself nobody will receive.
     void say_farewell() {
         const auto deadline = SteadyClock::now() + longest_farewell;
-        while (!posts_.empty() && advance_posts().ok() && SteadyClock::now() < deadline)
+        const auto is_for_a_peer = [this](const Post& post) { return post.target != rank_; };
+        while (std::any_of(posts_.begin(), posts_.end(), is_for_a_peer) && advance_posts().ok() &&
+               SteadyClock::now() < deadline)
             sleep_for(shortest_nap);
     }
 
