@@ -24,7 +24,7 @@ import mpi_driver
 from run_test import LONGEST_S, RunTest
 
 NODES = 4
-STEPS, SIZE, EVERY = 12000, 192, 200
+STEPS, SIZE, EVERY = 6000, 192, 200
 LOST = "n2"
 MOSTLY_KEPT = 1000  # only the first epoch goes to the shared directory
 AGENTS = {"plain": "tailrace", "carry": "tailrace-agent-mpi"}
