@@ -30,7 +30,10 @@ class Judge:
         self.rebuilds = False  # the next start has to rebuild parts for that
 
     def note_layout(self, said):
-        for run, _ in said.keys("saved"):
+        """Of the run that has saved. It may have died after the last node had called the epoch
+        protected, and before a rank had returned from its save."""
+        protected = {int(run) for _, _, run in PROTECTED.findall(self.job.output())}
+        for run in protected | {run for run, _ in said.keys("saved")}:
             self.layouts[run] = self.job.round.layout
 
     def complete(self):
