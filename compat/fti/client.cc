@@ -373,7 +373,7 @@ bool Client::settle(const char* call) {
     const auto [level, epoch] = *std::exchange(pending_, std::nullopt);
     if (!sessions_[level] || wait_for(call, level, epoch)) return true;
     if (ranks_->rank() == 0)
-        complain(call, "the checkpoint before, of level " + std::to_string(level) + ", is lost");
+        complain(call, "the checkpoint before, of level " + std::to_string(level) + ", did not get there");
     return false;
 }
 

@@ -111,7 +111,7 @@ const std::vector<Rule>& rules() {
          }},
         {{"basic", "node_size", "with local_test = 1 `ranks_per_node`", true},
          [](Settings& into, const Value& value, std::string_view key) {
-             into.node_size = number_of(value, key, 1, any);
+             into.node_size = number_of(value, key, 1, 1 << 26);  // as ranks_per_node
          }},
         {{"advanced", "local_test", "1: each node_size ranks count as a node", true},
          [](Settings& into, const Value& value, std::string_view key) {

@@ -291,7 +291,7 @@ bool Client::settle(const char* call, size_t keep) {
         try {
             session_->wait(oldest.id);
         } catch (const tailrace::Error& error) {
-            complain(call, title(oldest) + " is lost: " + error.what());
+            complain(call, title(oldest) + " was not completed: " + error.what());
             good = false;
             told_of_failure_ = true;
         }

@@ -230,7 +230,7 @@ TEST_F(FtiClientTest, ACheckpointThatNobodyHasWaitedForIsSaidToBeLost) {
                                 "l4");
     ASSERT_EQ(client_->checkpoint(3, 4), taken);
     EXPECT_THAT(said(failed, [&] { return client_->finalize(); }),
-                HasSubstr("the checkpoint before, of level 4, is lost"));
+                HasSubstr("the checkpoint before, of level 4, did not get there"));
 }
 
 // ---- the configuration file ---------------------------------------------------------------------

@@ -393,9 +393,9 @@ TEST_F(ScrClientTest, AnAsynchronousDatasetThatIsLostIsToldLater) {
     std::filesystem::rename(top_ + "/.scr/tailrace", top_ + "/.scr/away");
     write(top_ + "/.scr/tailrace", "in the way of the shared directory");
     ASSERT_TRUE(save("two", "2"));
-    EXPECT_THAT(
-        failure_of([&] { return client_->finalize(); }),
-        AllOf(HasSubstr("SCR_Finalize: dataset 2 (two) is lost: "), Not(HasSubstr("SCR_Finalize: rank"))));
+    EXPECT_THAT(failure_of([&] { return client_->finalize(); }),
+                AllOf(HasSubstr("SCR_Finalize: dataset 2 (two) was not completed: "),
+                      Not(HasSubstr("SCR_Finalize: rank"))));
 }
 
 TEST_F(ScrClientTest, DeletingACachedDatasetForgetsItsName) {
