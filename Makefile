@@ -148,7 +148,7 @@ simulate:
 chaos:
 	@scripts/setup build test
 	@scripts/build
-	@KILLS='$(KILLS)' SEED='$(SEED)' AGENTS='$(AGENTS)' scripts/with_mpi scripts/chaos
+	@KILLS='$(KILLS)' SEED='$(SEED)' AGENTS='$(AGENTS)' AT_ONCE='$(AT_ONCE)' scripts/with_mpi scripts/chaos
 
 asan tsan:
 	@MPI=none scripts/setup build test
