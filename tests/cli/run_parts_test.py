@@ -2,6 +2,7 @@
 and how an epoch is set aside.   run_parts_test.py TOOLS_DIRECTORY
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -365,7 +366,7 @@ class SetAsideTest(unittest.TestCase):
                           "j.e000001200.r0003.2of2.tailrace.takeover"])
 
     def test_captured_parts_are_moved_or_removed(self):
-        arguments = (str(self.local), str(self.shared), "j", 1200, 3)
+        arguments = ([str(self.local), f"{self.local}/."], str(self.shared), "j", 1200, 3)
         self.assertEqual(set_aside.captured_parts(*arguments, remove=False), 2)
         self.assertEqual(self.names(self.node), ["j.e000001000.r0003.p00001.capture", "set-aside"])
         (self.node / "j.e000001200.r0003.p00001.capture").write_text("")
@@ -393,24 +394,40 @@ class SetAsideTest(unittest.TestCase):
         real = self.top / "real"
         self.node.rename(real)
         self.node.symlink_to(real)
-        self.assertEqual(set_aside.captured_parts(str(self.local), str(self.shared), "j", 1200, 3, True), 0)
+        self.assertEqual(set_aside.captured_parts([str(self.local)], str(self.shared), "j", 1200, 3, True), 0)
         self.assertEqual((self.names(elsewhere), len(self.names(real))), ([], 3))
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be two users")
     def test_another_users_directory_is_left_alone(self):
         os.chown(self.node, 63002, 63002)
         for remove in (True, False):
-            self.assertEqual(set_aside.captured_parts(str(self.local), str(self.shared), "j", 1200, 3, remove), 0)
+            self.assertEqual(set_aside.captured_parts([str(self.local)], str(self.shared), "j", 1200, 3, remove), 0)
         self.assertEqual(len(self.names(self.node)), 3)
 
     def test_a_session_that_uses_the_directory_is_not_disturbed(self):
-        import fcntl
-        held = os.open(self.shared, os.O_RDONLY)
-        self.addCleanup(os.close, held)
-        fcntl.flock(held, fcntl.LOCK_SH)
+        self.hold(self.shared, fcntl.LOCK_SH)
         with self.assertRaises(BlockingIOError):
             set_aside.shared_files(str(self.shared), "j", 1200, 3, patience_s=0.3)
         self.assertEqual(len(self.names(self.shared)), 4)
+
+    def test_captured_parts_stay_while_one_of_the_directories_here_is_used(self):
+        other = self.node.with_name(self.node.name[:-1] + "3")
+        other.mkdir()
+        self.hold(other, fcntl.LOCK_EX)
+        arguments = ([str(self.local)], str(self.shared), "j", 1200, 3)
+        for remove in (True, False):
+            with self.assertRaises(BlockingIOError) as refused:
+                set_aside.captured_parts(*arguments, remove, patience_s=0.1)
+            self.assertEqual(refused.exception.filename, str(other))
+            self.assertIn("a session, an agent or a drain uses it", str(refused.exception))
+        self.assertEqual(len(self.names(self.node)), 3)
+        with unittest.mock.patch.object(time, "sleep", lambda _: fcntl.flock(self.held, fcntl.LOCK_UN)):
+            self.assertEqual(set_aside.captured_parts(*arguments, False), 2)  # it was used for a moment only
+
+    def hold(self, directory, how):
+        self.held = os.open(directory, os.O_RDONLY)
+        self.addCleanup(os.close, self.held)
+        fcntl.flock(self.held, how)
 
 
 class WatchTest(unittest.TestCase):

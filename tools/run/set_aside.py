@@ -3,7 +3,8 @@
 The shared files go to DIR/set-aside by rename, or to set-aside-2 and so on, if files of these names
 lie there. What nodes have captured of the epoch would bring it back, so it goes as well. If the epoch
 is complete in the shared directory, the captured parts are copies in the node's memory and are
-removed. Otherwise they go to set-aside in the node's directory.
+removed. Otherwise they go to set-aside in the node's directory. A session, an agent or a drain at work
+has the lock of its directories, so nothing is touched without that lock.
 This file is also the program that does the latter on a node:
 
     set_aside.py LOCAL_DIR... -- DIR JOB EPOCH RUN move|remove
@@ -19,9 +20,10 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 NAME = "set-aside"
+PATIENCE_S = 30.0  # agents that were asked to end may be at work for a moment
 NOTE = "HOW-TO-BRING-THEM-BACK"
 TEXT = """The epochs in this directory were set aside by `tailrace run`, because the program died from each of them
 again and again without reaching a newer one. No restore finds them here. To bring one back, while no program uses
@@ -83,63 +85,72 @@ def _move(source: int, beginning: str) -> tuple[int, str]:
     return len(names), room
 
 
-def shared_files(shared_dir: str, job: str, epoch: int, run: int, patience_s: float = 30) -> tuple[int, str]:
-    """Moves the shared files. Returns how many, and the name of their new directory. Raises OSError; BlockingIOError if
-    a session still uses the directory after `patience_s`."""
+def _lock(directory: int, path: str, patience_s: float) -> None:
+    """Locks the open directory. Raises OSError; BlockingIOError if others still use it after `patience_s`."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise BlockingIOError(errno.EAGAIN, "a session, an agent or a drain uses it", path) from None
+            time.sleep(0.2)
+
+
+def shared_files(shared_dir: str, job: str, epoch: int, run: int, patience_s: float = PATIENCE_S) -> tuple[int, str]:
+    """Moves the shared files. Returns how many, and the name of their new directory. Raises as _lock."""
     directory = os.open(shared_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise BlockingIOError(errno.EAGAIN, "a session uses it", shared_dir) from None
-                time.sleep(0.2)
+        _lock(directory, shared_dir, patience_s)
         return _move(directory, stem(job, epoch, run))
     finally:
         os.close(directory)
 
 
-def captured_parts(local_dir: str, shared_dir: str, job: str, epoch: int, run: int, remove: bool) -> int:
-    """Does it in all of this user's directories of the job here, and returns for how many files."""
-    count = 0
-    beginning = stem(job, epoch, run)
-    try:
-        entries = sorted(os.listdir(local_dir))
-    except FileNotFoundError:
-        return 0
-    for entry in entries:
-        if not entry.startswith(node_prefix(shared_dir, job)):
-            continue
-        try:
-            node = os.open(os.path.join(local_dir, entry), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            if os.fstat(node).st_uid != os.geteuid():
+def captured_parts(
+    local_dirs: Iterable[str], shared_dir: str, job: str, epoch: int, run: int, remove: bool,
+    patience_s: float = PATIENCE_S,
+) -> int:  # fmt: skip
+    """Does it in all of this user's directories of the job here, and returns for how many files. Raises as _lock; then
+    nothing has been moved or removed here."""
+    beginning, prefix = stem(job, epoch, run), node_prefix(shared_dir, job)
+    with contextlib.ExitStack() as opened:
+        nodes = []
+        for path in _entries(local_dirs, prefix):
+            try:
+                node = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            except OSError:
                 continue
-            # The plan record goes first: without it no drain brings the epoch back.
-            names = sorted(os.listdir(node), key=lambda name: (not name.endswith("plan"), name))
-            if not remove:
-                count += _move(node, beginning)[0]
-                continue
-            for name in names:
-                if name.startswith(beginning):
-                    os.unlink(name, dir_fd=node)
-                    count += 1
-        finally:
-            os.close(node)
-    return count
+            opened.callback(os.close, node)
+            if os.fstat(node).st_uid == os.geteuid():
+                _lock(node, path, patience_s)
+                nodes.append(node)
+        return sum(_remove(node, beginning) if remove else _move(node, beginning)[0] for node in nodes)
+
+
+def _entries(directories: Iterable[str], beginning: str) -> list[str]:
+    """The paths in them whose names begin so. Each once, because two locks on one directory exclude each other."""
+    found = []
+    for directory in {os.path.realpath(directory) for directory in directories}:
+        with contextlib.suppress(FileNotFoundError):
+            found += [os.path.join(directory, name) for name in os.listdir(directory) if name.startswith(beginning)]
+    return sorted(found)
+
+
+def _remove(node: int, beginning: str) -> int:
+    # The plan record goes first: without it no drain brings the epoch back.
+    names = sorted(os.listdir(node), key=lambda name: (not name.endswith("plan"), name))
+    names = [name for name in names if name.startswith(beginning)]
+    for name in names:
+        os.unlink(name, dir_fd=node)
+    return len(names)
 
 
 def main(arguments: list[str]) -> int:
     cut = arguments.index("--")
     shared_dir, job, epoch, run, how = arguments[cut + 1 :]
     try:
-        for local_dir in arguments[:cut]:
-            captured_parts(local_dir, shared_dir, job, int(epoch), int(run), how == "remove")
+        captured_parts(arguments[:cut], shared_dir, job, int(epoch), int(run), how == "remove")
     except OSError as error:
         print(f"{error.filename}: {error.strerror}", file=sys.stderr)
         return 1
