@@ -38,11 +38,11 @@ def main() -> None:
     project = ProjectConfiguration(options.directory, automatic_checkpoint_naming=True, total_limit=3)
     # Without a GPU it finds torchrun's ranks only when it is told to use the CPU.
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), project_config=project)
-    install(accelerator, files=2)
+    stopping = Stopping(options.directory)  # at SIGTERM, before the end of the job, by `tailrace halt`
+    checkpoints = install(accelerator, files=2, stopping=stopping)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(32, 256), torch.nn.GELU(), torch.nn.Linear(256, 1))
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
-    stopping = Stopping(options.directory)  # at SIGTERM, before the end of the job, by `tailrace halt`
     progress = Progress()
     accelerator.register_for_checkpointing(progress)
     try:
@@ -50,8 +50,7 @@ def main() -> None:
     except tailrace.Error as error:
         if error.code != tailrace.Code.NOT_FOUND:  # a first run
             raise
-    reason = None
-    while progress.step < options.steps and reason is None:
+    while progress.step < options.steps:
         torch.manual_seed(progress.step * accelerator.num_processes + accelerator.process_index)  # this step's batch
         batch = torch.randn(8, 32, device=accelerator.device)
         loss = (model(batch) - batch.sum(dim=1, keepdim=True)).square().mean()
@@ -60,12 +59,12 @@ def main() -> None:
         optimizer.zero_grad()
         progress.step += 1
         accelerator.print(f"step {progress.step} loss {loss.item()!r}", flush=True)
-        reason = stopping.reason()  # the same on all ranks
-        if reason or progress.step % options.save_every == 0:
-            project.iteration = progress.step  # the number in the checkpoint's name
+        project.iteration = progress.step  # the number in the name of a checkpoint that is made now
+        if reason := checkpoints.stop_in_time():  # the same on all ranks; saves once more
+            accelerator.print(f"stopping: {reason}", flush=True)
+            break
+        if progress.step % options.save_every == 0:
             accelerator.save_state()  # returns when the state is copied
-    if reason:
-        accelerator.print(f"stopping: {reason}", flush=True)
     accelerator.end_training()  # waits for the last one
 
 

@@ -37,21 +37,21 @@ def main() -> None:
     deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo")
     model = bloom.make_model(options.full)
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config_of(options.stage))
-    install(engine, files=options.files, keep=3)
-    engine.load_checkpoint(options.directory)  # (None, None) on a first run
     stopping = Stopping(options.directory)  # at SIGTERM, before the end of the job, by `tailrace halt`
-    reason = None
-    while engine.global_steps < options.steps and reason is None:
+    checkpoints = install(engine, files=options.files, keep=3, stopping=stopping)
+    engine.load_checkpoint(options.directory)  # (None, None) on a first run
+    while engine.global_steps < options.steps:
         loss = engine(**bloom.batch_of(engine.global_steps + 1, model.config, engine.device)).loss
         engine.backward(loss)
         engine.step()
         if dist.get_rank() == 0:
             print(f"step {engine.global_steps} loss {loss.item()!r}", flush=True)
-        reason = stopping.reason()  # the same on all ranks
-        if reason or engine.global_steps % options.save_every == 0:
+        if reason := checkpoints.stop_in_time(options.directory):  # the same on all ranks; saves once more
+            if dist.get_rank() == 0:
+                print(f"stopping: {reason}", flush=True)
+            break
+        if engine.global_steps % options.save_every == 0:
             engine.save_checkpoint(options.directory)  # returns when the state is copied
-    if reason and dist.get_rank() == 0:
-        print(f"stopping: {reason}", flush=True)
     engine.destroy()  # waits for the last one
     dist.destroy_process_group()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 import warnings
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +27,7 @@ with warnings.catch_warnings():
 
     from tailrace.torch import _runs
     from tailrace.torch.accelerate import install
+    from tailrace.torch.stopping import Stopping
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -290,3 +292,47 @@ def fail_in_one_ranks_hook(place: Path) -> None:
 def test_a_hook_that_fails_on_one_rank_fails_the_save_on_all(tmp_path: Path) -> None:
     distributed.run(2, fail_in_one_ranks_hook, tmp_path)
     assert len(list((tmp_path / "checkpoints" / "checkpoint_0").iterdir())) == 1
+
+
+def stop_at_sigterm(place: Path) -> None:
+    run = Run(place, files=2, stopping=Stopping(place))
+    reason = None
+    while reason is None:
+        run.train(1)
+        run.accelerator.project_configuration.iteration = run.counter.seen
+        if run.counter.seen == 3 and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert run.saving is not None
+        reason = run.saving.stop_in_time()
+    assert reason == "signal TERM at rank 1"
+    (place / f"stopped-{dist.get_rank()}").write_text(str(run.counter.seen))
+
+
+def go_on_after_the_stop(place: Path) -> None:
+    run = Run(place, files=2)
+    run.accelerator.load_state()
+    assert run.counter.seen == 3
+    run.train(1)
+
+
+def test_sigterm_at_one_rank_saves_once_more_and_stops_both(tmp_path: Path) -> None:
+    distributed.run(2, stop_at_sigterm, tmp_path)
+    assert [(tmp_path / f"stopped-{rank}").read_text() for rank in (0, 1)] == ["3", "3"]
+    assert os.listdir(tmp_path / "checkpoints") == ["checkpoint_3"]
+    distributed.run(2, go_on_after_the_stop, tmp_path)
+
+
+def test_stopping_hears_of_checkpoints(tmp_path: Path) -> None:
+    with open(os.open(tmp_path / "tailrace.halt", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write("tailrace halt 1\nafter 1\nid 5\nby anna@login\n")
+    stopping = Stopping(tmp_path)
+    run = Run(tmp_path, limit=1, stopping=stopping)
+    assert run.saving is not None
+    deadline = time.monotonic() + 20
+    while (reason := run.saving.stop_in_time()) is None:
+        assert time.monotonic() < deadline
+        run.accelerator.save_state()  # once the order is found, one counts
+    assert reason == "halted by anna@login after 1 save"
+    stopping.close()
+    with pytest.raises(tailrace.Error, match="no `stopping`"):
+        install(Accelerator(cpu=True)).stop_in_time("place")

@@ -29,6 +29,7 @@ with warnings.catch_warnings():
 
     from tailrace.torch import _deepspeed_state, _runs, _segments
     from tailrace.torch.deepspeed import TailraceCheckpointEngine, export, install
+    from tailrace.torch.stopping import Stopping
 
 STAGES = (1, 2, 3)
 EMBEDDINGS = "transformer.word_embeddings.weight"
@@ -294,3 +295,31 @@ def test_only_objects_of_the_list_are_made() -> None:
             _deepspeed_state.from_plain({"a": [value]})
     with pytest.raises(tailrace.Error, match="is taken"):
         _deepspeed_state.to_plain([{"tailrace.deepspeed": 1}])
+
+
+def stop_at_sigterm(place: str) -> None:
+    engine = make_engine(2)
+    saving = install(engine, stopping=Stopping(place))
+    reason = None
+    while reason is None:
+        train(engine, range(engine.global_steps, engine.global_steps + 1))
+        if engine.global_steps == 2 and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        reason = saving.stop_in_time(place, client_state={"reason": "a stop"})
+    assert reason == "signal TERM at rank 1"
+    Path(place, f"stopped-{dist.get_rank()}").write_text(str(engine.global_steps))
+    engine.destroy()
+    new = make_engine(2)
+    install(new)
+    path, client_state = new.load_checkpoint(place)
+    assert path is not None and client_state["reason"] == "a stop"
+    assert new.global_steps == 2
+    train(new, range(2, 3))
+    new.destroy()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sigterm_at_one_rank_saves_once_more_and_stops_both(tmp_path: Path) -> None:
+    distributed.run(2, stop_at_sigterm, str(tmp_path))
+    assert [(tmp_path / f"stopped-{rank}").read_text() for rank in (0, 1)] == ["2", "2"]
+    assert [path.name for path in tmp_path.glob("global_step*")] == ["global_step2"]

@@ -179,4 +179,6 @@ def test_sigterm_at_one_rank_saves_once_more_and_ends_both(example: list[str], p
     assert "stopping: signal TERM at rank 1" in said
     last = max(losses_in(said))
     assert last < 100000
-    tailrace.read(place / place_of.format(last)).close()
+    newest = place / place_of.format(last)
+    assert [path for path in newest.parent.glob(newest.name.rstrip("0123456789") + "*") if path.is_dir()] == [newest]
+    tailrace.read(newest).close()

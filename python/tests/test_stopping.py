@@ -191,6 +191,25 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     assert "main thread" in failures[0]
 
 
+def test_it_saves_once_more_and_again_only_if_that_failed(tmp_path: Path) -> None:
+    saves: list[str] = []
+
+    def save() -> None:
+        saves.append("")
+        if len(saves) == 1:
+            raise OSError("the test's own failure")
+
+    stopping = Stopping(tmp_path, signals=["USR2"])
+    assert stopping.stop_in_time(save) is None and not saves
+    os.kill(os.getpid(), signal.SIGUSR2)
+    with pytest.raises(OSError, match="the test's own failure"):
+        stopping.stop_in_time(save)
+    for _ in range(2):
+        assert stopping.stop_in_time(save) == "signal USR2 at rank 0"
+    assert len(saves) == 2
+    stopping.close()
+
+
 def ranks_stop(place: str, seed: int) -> None:
     dice, rank = random.Random(seed), dist.get_rank()
     asked, at, by_halt = dice.randrange(dist.get_world_size()), dice.randrange(1, 30), dice.random() < 0.3

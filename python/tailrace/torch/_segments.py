@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -32,6 +33,7 @@ from tailrace._checkpoint import Checkpoint
 from tailrace._errors import Code, Error
 from tailrace.torch import _groups, _runs
 from tailrace.torch._staging import AsyncStager
+from tailrace.torch.stopping import Stopping
 
 INDEX = "tailrace.segments"
 
@@ -49,6 +51,7 @@ class _Save:
     place: str
     then: Callable[[], Any]
     parts: dict[str, _Part] = dataclasses.field(default_factory=dict)  # by segment
+    began: float = dataclasses.field(default_factory=time.monotonic)
     failure: Error | None = None  # of an add()
 
 
@@ -59,12 +62,24 @@ class Writer:
     `buffer_bytes` while it is written.
 
     user: the library it works for, which names its thread.
+    stopping: hears how long each save took until it was durable.
     """
 
-    def __init__(self, user: str, *, files: int, name: str, threads: int, buffer_bytes: int, pickle: bool) -> None:
+    def __init__(
+        self,
+        user: str,
+        *,
+        files: int,
+        name: str,
+        threads: int,
+        buffer_bytes: int,
+        pickle: bool,
+        stopping: Stopping | None = None,
+    ) -> None:
         self._files = files
         self._job = name
         self._pickle = pickle
+        self._stopping = stopping
         self._options = {"threads": threads, "buffer_bytes": buffer_bytes}
         self._own = _groups.own_group(self)
         self._rank = 0 if self._group is None else dist.get_rank(self._group)
@@ -140,6 +155,17 @@ class Writer:
         if writing is not None:
             writing.result()
 
+    def stop_in_time(self, save: Callable[[], Any]) -> str | None:
+        """Stopping.stop_in_time with a save through this writer. Returns when that one is durable."""
+        if self._stopping is None:
+            raise Error(Code.INVALID_ARGUMENT, "install() was given no `stopping` to ask; nothing was saved")
+
+        def save_and_wait() -> None:
+            save()
+            self.wait()
+
+        return self._stopping.stop_in_time(save_and_wait)
+
     # ---- in the thread -----------------------------------------------------------------------------------
 
     def _write(self, job: _Save, owners: dict[str, int]) -> None:
@@ -196,6 +222,8 @@ class Writer:
             epoch.commit(ranks)
         except Exception as error:
             return _told(error, job.place)
+        if self._stopping is not None:
+            self._stopping.saved(time.monotonic() - job.began)
         try:
             epoch.close()
             job.then()

@@ -27,10 +27,11 @@ from accelerate.utils import DistributedType
 from tailrace import _arguments, _restore, _tree
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable, _hugging_face, _segments
+from tailrace.torch.stopping import Stopping
 
 
 class AcceleratorCheckpoints:
-    """What install() returns. Its wait() is for you; the rest is for the Accelerator."""
+    """What install() returns. wait() and stop_in_time() are for you; the rest is for the Accelerator."""
 
     def __init__(self, accelerator: Any, asynchronous: bool, writer: _segments.Writer, trust_pickle: bool) -> None:
         self._accelerator = accelerator
@@ -45,6 +46,12 @@ class AcceleratorCheckpoints:
         """Returns when the last checkpoint is durable. If it failed, raises Error, on all ranks and
         once."""
         self._writer.wait()
+
+    def stop_in_time(self, output_dir: str | os.PathLike[str] | None = None, **options: Any) -> str | None:
+        """The reason to stop, or None; the same on all ranks at the same call. Call it after each step,
+        before a save_state of your own. The first call with a reason calls save_state, with these
+        arguments, and returns when that checkpoint is durable. Collective. Needs install(stopping=...)."""
+        return self._writer.stop_in_time(lambda: self._accelerator.save_state(output_dir, **options))
 
     def _save_state(
         self, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True, **options: Any
@@ -216,6 +223,7 @@ def install(
     name: str = "tailrace",
     threads: int = 2,
     buffer_bytes: int = 8 << 20,
+    stopping: Stopping | None = None,
 ) -> AcceleratorCheckpoints:
     """Makes an Accelerator (one process, or DDP) save and load through tailrace. Collective over all
     ranks.
@@ -233,6 +241,8 @@ def install(
         trust_pickle, and may then run any code.
     name: the job's name, a part of the files' names.
     threads, buffer_bytes: per rank, for writing.
+    stopping: what stop_in_time() of the returned object asks (tailrace.torch.stopping). It is told how
+        long checkpoints take. It stays yours, to close.
     """
     kind = accelerator.distributed_type
     _hugging_face.refuse_sharded(
@@ -245,7 +255,13 @@ def install(
         if unknown:
             raise Error(Code.UNSUPPORTED, f"this Accelerator cannot save through tailrace: {why}; nothing was changed")
     writer = _segments.Writer(
-        "accelerate", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
+        "accelerate",
+        files=files,
+        name=name,
+        threads=threads,
+        buffer_bytes=buffer_bytes,
+        pickle=pickle,
+        stopping=stopping,
     )
     return AcceleratorCheckpoints(accelerator, asynchronous, writer, trust_pickle)
 

@@ -20,6 +20,7 @@ import fnmatch
 import os
 import shutil
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngi
 from tailrace import _arguments
 from tailrace._errors import Code, Error
 from tailrace.torch import _deepspeed_state, _durable, _segments, _zero_to_fp32
+from tailrace.torch.stopping import Stopping
 
 
 class _SegmentPath(str):
@@ -43,13 +45,15 @@ class _SegmentPath(str):
 
 
 class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
-    """A CheckpointEngine of DeepSpeed. install() makes it. wait() is for you; the other methods are
-    for DeepSpeed.
+    """A CheckpointEngine of DeepSpeed. install() makes it. wait() and stop_in_time() are for you; the
+    other methods are for DeepSpeed.
 
     All calls come from the thread that trains. Making one is collective over all ranks, and so is
     every save. Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while it
     is written.
     """
+
+    _save_checkpoint: Callable[..., Any]  # the engine's; install() gives it
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         name: str = "tailrace",
         threads: int = 2,
         buffer_bytes: int = 8 << 20,
+        stopping: Stopping | None = None,
     ) -> None:
         super().__init__(config_params)
         if keep is not None and keep < 1:
@@ -72,7 +77,13 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         self._place = ""
         self._reading: tuple[Any, _segments.Reader] | None = None
         self._writer = _segments.Writer(
-            "deepspeed", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
+            "deepspeed",
+            files=files,
+            name=name,
+            threads=threads,
+            buffer_bytes=buffer_bytes,
+            pickle=pickle,
+            stopping=stopping,
         )
 
     # ---- what DeepSpeed calls ----------------------------------------------------------------------------
@@ -152,6 +163,13 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         Then the checkpoint it would have replaced is intact."""
         self._writer.wait()
 
+    def stop_in_time(self, save_dir: str | os.PathLike[str], **options: Any) -> str | None:
+        """The reason to stop, or None; the same on all ranks at the same call. Call it after each step,
+        before a save_checkpoint of your own. The first call with a reason calls save_checkpoint, with
+        these arguments, and returns when that checkpoint is durable. Collective. Needs
+        install(stopping=...)."""
+        return self._writer.stop_in_time(lambda: self._save_checkpoint(save_dir, **options))
+
     def segments_in(self, place: str) -> dict[str, int] | None:
         """Like _segments.owners_in, but keeps the files open for load()."""
         try:
@@ -197,6 +215,8 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
         any code.
     name: the job's name, a part of the files' names.
     threads, buffer_bytes: per rank, for writing.
+    stopping: what stop_in_time() of the returned object asks (tailrace.torch.stopping). It is told how
+        long checkpoints take. It stays yours, to close.
 
     Checkpoints of DeepSpeed's own engine can be loaded, too. From now on DeepSpeed's
     get_fp32_state_dict_from_zero_checkpoint accepts tailrace's checkpoints besides its own.
@@ -234,6 +254,7 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
         return [_SegmentPath(file, name) for name in sorted(fnmatch.filter(found, pattern))]
 
     engine.save_checkpoint, engine.load_checkpoint, engine._get_all_ckpt_names = save, load, names
+    made._save_checkpoint = save
     return made
 
 

@@ -209,7 +209,7 @@ def install(
     name: the job's name, a part of the files' names.
     threads, buffer_bytes: per rank, for writing.
     stopping: when it has a reason (tailrace.torch.stopping), all ranks save after the same step, and
-        train() ends. It stays yours, to ask and to close.
+        train() ends. It is told how long checkpoints take. It stays yours, to ask and to close.
     """
     _hugging_face.refuse_sharded("Trainer", deepspeed=trainer.is_deepspeed_enabled, fsdp=trainer.is_fsdp_enabled)
     if trainer.args.push_to_hub and trainer.args.hub_strategy != HubStrategy.END:
@@ -220,7 +220,13 @@ def install(
             "nothing was changed",
         )
     writer = _segments.Writer(
-        "huggingface", files=files, name=name, threads=threads, buffer_bytes=buffer_bytes, pickle=pickle
+        "huggingface",
+        files=files,
+        name=name,
+        threads=threads,
+        buffer_bytes=buffer_bytes,
+        pickle=pickle,
+        stopping=stopping,
     )
     writer.first(lambda: _give_names_back(trainer.args.output_dir))  # train() looks for the newest before it saves
     if stopping is not None:

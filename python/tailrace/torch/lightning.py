@@ -136,10 +136,10 @@ class StopInTime(_from_lightning("callbacks", "Callback")):  # type: ignore[misc
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         if self._stopping is None or self.reason is not None:
             return
-        self.reason = self._stopping.reason()
+        place = os.path.join(self._directory, "stopped.ckpt")
+        self.reason = self._stopping.stop_in_time(lambda: trainer.save_checkpoint(place))
         if self.reason is None:
             return
-        trainer.save_checkpoint(os.path.join(self._directory, "stopped.ckpt"))
         # Otherwise the Trainer would go on until these are reached.
         trainer.fit_loop.min_epochs = None
         trainer.fit_loop.epoch_loop.min_steps = None

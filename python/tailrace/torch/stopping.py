@@ -5,12 +5,12 @@
     stopping = Stopping("checkpoints")                         # on all ranks, in the main thread
     for step, batch in enumerate(data):
         train(batch)
-        if reason := stopping.reason():                        # on all ranks, after each step
-            save(step)
+        if stopping.stop_in_time(lambda: save(step)):          # on all ranks, after each step
             break
 
-It is for programs that save without a session: through torch.distributed.checkpoint or the frameworks' adapters. A
-program with a session asks session.should_stop(), which sends fewer messages.
+It is for programs that save without a session: through torch.distributed.checkpoint or the frameworks' adapters, which
+take a Stopping and have such a call of their own. A program with a session asks session.should_stop(), which sends
+fewer messages.
 
 The ranks agree by an all_reduce of one number at each call, over a gloo group of their own. So a call waits for all
 ranks, as the exchange of gradients in the step before it has done. Reasons are:
@@ -77,6 +77,7 @@ class Stopping:
         self._chained = dict(self._put_back) if chain else {}
         self._handler = _handler_of(weakref.ref(self), self._put_back)
         self._reason: str | None = None
+        self._saved_once_more = False
         self._saves = 0
         self._save_seconds = 0.0
         self.catch()
@@ -93,9 +94,19 @@ class Stopping:
         self._reason = mine if self._own is None else self._agree(mine, self._own.get())
         return self._reason
 
+    def stop_in_time(self, save: Callable[[], Any]) -> str | None:
+        """As reason(). The first call with a reason also saves once more, by save(). Call it after a
+        step and before the program's own save of that step, so that the step is saved once."""
+        reason = self.reason()
+        if reason is not None and not self._saved_once_more:
+            save()
+            self._saved_once_more = True
+        return reason
+
     def saved(self, seconds: float) -> None:
         """A checkpoint was made, and took so long until it was durable. The end of the job is then
-        announced early enough for another one, and `tailrace halt --after N` counts it."""
+        announced early enough for another one, and `tailrace halt --after N` counts it. May be called
+        in any thread. The adapters for DeepSpeed, Accelerate and the Trainer call it."""
         self._saves += 1
         self._save_seconds = max(self._save_seconds / 2, seconds)
 
