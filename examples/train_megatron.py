@@ -8,6 +8,7 @@ interruption; or start it on another number of ranks. Needs torch, megatron-core
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from megatron.core.dist_checkpointing.optimizer import get_param_id_to_sharded_param_map, optim_state_to_sharding_state
+from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
 from megatron.core.tensor_parallel.mappings import (
     copy_to_tensor_model_parallel_region,
     reduce_from_tensor_model_parallel_region,
@@ -66,7 +68,19 @@ def main() -> None:
     optimizer.step()
 
     stopping = Stopping(options.directory)  # at SIGTERM, before the end of the job, by `tailrace halt`
-    saving = None
+    saves: list[AsyncRequest] = []  # the last one
+
+    def save(step: int) -> None:  # returns when the shards are copied
+        wait()
+        place = options.directory / f"iter_{step}"
+        place.mkdir(parents=True, exist_ok=True)
+        state = state_of(model, optimizer, step)
+        saves.append(dist_checkpointing.save(state, str(place), sharded_strategy=BACKEND, async_sharded_save=True))
+
+    def wait() -> None:
+        while saves:
+            saves.pop().execute_sync()  # waits for the files; then Megatron writes metadata.json
+
     for step in range(restore(model, optimizer, options.directory) + 1, options.steps + 1):
         torch.manual_seed(step)  # the batch of this step; all ranks have the same
         batch = torch.randn(8, INPUTS)
@@ -76,21 +90,13 @@ def main() -> None:
         optimizer.step()
         if dist.get_rank() == 0:
             print(f"step {step} loss {loss.item()!r}", flush=True)
-        reason = stopping.reason()  # the same on all ranks
-        if reason or step % options.save_every == 0:
-            if saving is not None:
-                saving.execute_sync()  # waits for the files; then Megatron writes metadata.json
-            place = options.directory / f"iter_{step}"
-            place.mkdir(parents=True, exist_ok=True)
-            saving = dist_checkpointing.save(
-                state_of(model, optimizer, step), str(place), sharded_strategy=BACKEND, async_sharded_save=True
-            )
-        if reason:
+        if reason := stopping.stop_in_time(partial(save, step)):  # the same on all ranks; saves once more
             if dist.get_rank() == 0:
                 print(f"stopping: {reason}", flush=True)
             break
-    if saving is not None:
-        saving.execute_sync()
+        if step % options.save_every == 0:
+            save(step)
+    wait()
     dist.destroy_process_group()
 
 

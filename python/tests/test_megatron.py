@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import os
+import signal
 import threading
+import time
 import warnings
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,8 @@ with warnings.catch_warnings():
     from megatron.core.dist_checkpointing.strategies.fully_parallel import FullyParallelSaveStrategyWrapper
 
     from tailrace.torch import megatron
-    from tailrace.torch.megatron import BACKEND, register
+    from tailrace.torch.megatron import BACKEND, register, stop_in_time
+    from tailrace.torch.stopping import Stopping
 
 ROWS, COLUMNS = 12, 5
 
@@ -204,3 +208,68 @@ def save_that_takes_a_while(place: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_megatron_waits_for_the_thread(tmp_path: Path) -> None:
     distributed.run(1, save_that_takes_a_while, tmp_path)
+
+
+class SignalHandler:
+    """As that of Megatron-LM: one answer per rank."""
+
+    def __init__(self) -> None:
+        self._received = False
+        signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, *_: Any) -> None:
+        self._received = True
+
+    def signals_received(self) -> list[bool]:
+        everybody = [False] * dist.get_world_size()
+        dist.all_gather_object(everybody, self._received)
+        return everybody
+
+
+def train_as_megatron_does(place: Path, handler: SignalHandler, act: Callable[[int], None]) -> int:
+    for iteration in range(1, 2000):
+        act(iteration)
+        if any(handler.signals_received()):
+            directory = place / f"iter_{iteration}"
+            directory.mkdir(parents=True, exist_ok=True)
+            dist_checkpointing.save(state(fill=True), str(directory), sharded_strategy=BACKEND)
+            return iteration
+    raise AssertionError("it has not stopped")
+
+
+def stop_at_sigterm_and_by_halt(place: Path) -> None:
+    def terminate_rank_1(iteration: int) -> None:
+        if iteration == 3 and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def halt(iteration: int) -> None:
+        if iteration == 2 and dist.get_rank() == 0:
+            with open(os.open(place / "tailrace.halt", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                file.write("tailrace halt 1\nnow\nid 5\nby anna@login\n")
+        time.sleep(0.01)
+
+    register(files=2)
+    for name, act, expected in (
+        ("signal", terminate_rank_1, "signal TERM at rank 1"),
+        ("halt", halt, "halted by anna"),
+    ):
+        handler, stopping = SignalHandler(), Stopping(place)
+        stop_in_time(handler, stopping)
+        stopped = [0, 0]
+        dist.all_gather_object(stopped, train_as_megatron_does(place / name, handler, act))
+        assert stopped == [3, 3] if name == "signal" else stopped[0] == stopped[1] > 2
+        assert expected in str(stopping.reason())
+        stopping.close()
+
+
+def load_what_was_saved_last(place: Path) -> None:
+    register()
+    for saved in sorted(place.glob("*/iter_*")):
+        check(dist_checkpointing.load(state(fill=False), str(saved)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_megatrons_loop_saves_once_more_and_stops_at_the_same_iteration(tmp_path: Path) -> None:
+    distributed.run(2, stop_at_sigterm_and_by_halt, tmp_path)
+    assert len(list(tmp_path.glob("*/iter_*"))) == 2
+    distributed.run(2, load_what_was_saved_last, tmp_path)

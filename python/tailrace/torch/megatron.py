@@ -50,6 +50,7 @@ from tailrace.torch import _groups
 from tailrace.torch._reader import StorageReader
 from tailrace.torch._staging import AsyncStager
 from tailrace.torch._writer import StorageWriter
+from tailrace.torch.stopping import Stopping
 
 BACKEND = ("tailrace", 1)  # the name and version under which the strategies are registered
 
@@ -182,6 +183,16 @@ class LoadStrategy(theirs.TorchDistLoadShardedStrategy):  # type: ignore[misc]
             Code.UNSUPPORTED,
             f"removing tensors from the checkpoint in '{checkpoint_dir}': its files are not rewritten; it is intact",
         )
+
+
+def stop_in_time(signal_handler: Any, stopping: Stopping) -> None:
+    """Megatron's training loop then asks `stopping` after each iteration. With a reason, it saves once
+    more and ends, on all ranks, as after a signal with --exit-signal-handler.
+
+    signal_handler: what the loop asks: megatron.training.get_signal_handler().
+    stopping: stays yours, to close.
+    """
+    signal_handler.signals_received = lambda: [stopping.reason() is not None]
 
 
 def register(files: int = 1, *, trust_pickle: bool = False, **options: Any) -> SaveStrategy:
