@@ -35,7 +35,7 @@ namespace tailrace::internal {
 namespace {
 
 constexpr long tmpfs_magic = 0x01021994, ramfs_magic = static_cast<long>(0x858458f6);
-// If a directory is made anew each time between our open and our lock, waiting does not help.
+// If a directory or file is made anew each time between our open and our lock, waiting does not help.
 constexpr int most_lock_tries = 10;
 constexpr mode_t usual_file_mode = 0666, sole_writer_mode = 0644, own_file_mode = 0600,
                  all_file_rights = 07777, permission_bits = 0777;
@@ -49,11 +49,12 @@ bool is_in_memory(long magic) {
     return magic == tmpfs_magic || magic == ramfs_magic;
 }
 
-// Whether opening `path` leads to this directory. errno is 0 if another directory is there.
-bool leads_to(const std::string& path, const Descriptor& directory) {
+// Whether opening `path` leads to what is open here. errno is 0 if something else is there. `above`: the
+// directory from which the path begins.
+bool leads_to(const std::string& path, const Descriptor& open, int above = AT_FDCWD) {
     struct stat opened {
     }, found{};
-    if (fstat(directory.get(), &opened) != 0 || stat(path.c_str(), &found) != 0) return false;
+    if (fstat(open.get(), &opened) != 0 || fstatat(above, path.c_str(), &found, 0) != 0) return false;
     errno = 0;
     return found.st_dev == opened.st_dev && found.st_ino == opened.st_ino;
 }
@@ -326,33 +327,18 @@ class PosixStorage : public Storage {
                       fmt::format("locking the directory '{}': it is replaced again and again", path));
     }
 
-    // The number is the place of a byte, which need not exist, and the lock is one on that byte.
     Result<std::unique_ptr<NumberLock>> lock_number(const std::string& path, uint64_t number) override {
-        const auto doing = [&] { return fmt::format("locking number {} by '{}'", number, path); };
+        const auto doing = fmt::format("locking number {} by '{}'", number, path);
         TAILRACE_TRY(check_path("locking by the file", path));
-        TAILRACE_ASSIGN(const Place place, place_of(path));
-        Descriptor file = open_descriptor(place.name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK,
-                                          place.above(), place.own() ? own_file_mode : usual_file_mode);
-        if (!file.valid()) {
-            const int error = errno;
-            return errno_status(error, doing());
+        for (int tries = 0; tries < most_lock_tries; ++tries) {
+            TAILRACE_ASSIGN(const Place place, place_of(path));
+            TAILRACE_ASSIGN(Descriptor file, locked_byte(place, number, doing));
+            // As with directories: somebody may have removed the file before we had the lock.
+            if (leads_to(place.name, file, place.above()))
+                return std::unique_ptr<NumberLock>(std::make_unique<PosixNumberLock>(std::move(file)));
+            if (errno != 0 && errno != ENOENT) return errno_status(errno, doing);
         }
-        struct flock byte {};
-        byte.l_type = F_WRLCK;
-        byte.l_whence = SEEK_SET;
-        byte.l_start = static_cast<off_t>(number);
-        byte.l_len = 1;
-        while (fcntl(file.get(), F_OFD_SETLK, &byte) != 0) {
-            const int error = errno;
-            if (error == EINTR) continue;
-            if (error == EAGAIN || error == EACCES)
-                return Status(Code::busy, fmt::format("{}: another process holds it", doing()));
-            if (error == ENOTSUP || error == ENOSYS || error == ENOLCK || error == EINVAL)
-                return Status(Code::unsupported,
-                              fmt::format("{}: its file system has no such locks", doing()));
-            return errno_status(error, doing());
-        }
-        return std::unique_ptr<NumberLock>(std::make_unique<PosixNumberLock>(std::move(file)));
+        return Status(Code::busy, fmt::format("{}: it is replaced again and again", doing));
     }
 
   private:
@@ -412,6 +398,28 @@ class PosixStorage : public Storage {
                           fmt::format("making the directory '{}': a file of that name is in the way", path));
         }
         return path_error(error, "making the directory", path);
+    }
+
+    // The number is the place of a byte, which need not exist, and the lock is one on that byte.
+    static Result<Descriptor> locked_byte(const Place& place, uint64_t number, const std::string& doing) {
+        Descriptor file = open_descriptor(place.name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK,
+                                          place.above(), place.own() ? own_file_mode : usual_file_mode);
+        if (!file.valid()) return errno_status(errno, doing);
+        struct flock byte {};
+        byte.l_type = F_WRLCK;
+        byte.l_whence = SEEK_SET;
+        byte.l_start = static_cast<off_t>(number);
+        byte.l_len = 1;
+        while (fcntl(file.get(), F_OFD_SETLK, &byte) != 0) {
+            const int error = errno;
+            if (error == EINTR) continue;
+            if (error == EAGAIN || error == EACCES)
+                return Status(Code::busy, fmt::format("{}: another process holds it", doing));
+            if (error == ENOTSUP || error == ENOSYS || error == ENOLCK || error == EINVAL)
+                return Status(Code::unsupported, fmt::format("{}: its file system has no such locks", doing));
+            return errno_status(error, doing);
+        }
+        return file;
     }
 
     // not_found if it does not exist.

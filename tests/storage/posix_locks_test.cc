@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdarg>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -19,10 +20,21 @@
 #include "storage/scratch.h"
 
 namespace {
-std::function<void()> before_next_flock;  // what another process does between our open and our lock
-}
+// What another process does between our open and our lock.
+std::function<void()> before_next_flock, before_next_byte_lock;
+}  // namespace
 
 // In the place of the C library's.
+extern "C" int fcntl(int descriptor, int command, ...) {
+    va_list more;
+    va_start(more, command);
+    void* argument = va_arg(more, void*);  // a number looks the same to the system
+    va_end(more);
+    if (command == F_OFD_SETLK)
+        if (auto act = std::exchange(before_next_byte_lock, nullptr)) act();
+    return static_cast<int>(syscall(SYS_fcntl, descriptor, command, argument));
+}
+
 extern "C" int flock(int descriptor, int operation) {
     if (auto act = std::exchange(before_next_flock, nullptr)) act();
     return static_cast<int>(syscall(SYS_flock, descriptor, operation));
@@ -109,6 +121,31 @@ TEST_F(PosixLocksTest, ALockOnADirectoryThatWasRemovedMeanwhileIsNone) {
     auto lock = storage_->lock_directory(path);
     TAILRACE_ASSERT_OK(lock);
     TAILRACE_EXPECT_FAILS(make_posix_storage()->lock_directory(path), Code::busy, path);
+}
+
+TEST_F(PosixLocksTest, ANumberIsNotLockedByAFileThatWasRemovedMeanwhile) {
+    const std::string path = scratch_ / "lock";
+    before_next_byte_lock = [&] { ASSERT_EQ(unlink(path.c_str()), 0); };
+    auto lock = storage_->lock_number(path, 3);
+    TAILRACE_ASSERT_OK(lock);
+    TAILRACE_EXPECT_FAILS(make_posix_storage()->lock_number(path, 3), Code::busy, path);
+    lock->reset();
+    std::unique_ptr<NumberLock> others;  // by what has the name now
+    before_next_byte_lock = [&] {
+        ASSERT_EQ(unlink(path.c_str()), 0);
+        auto locked = make_posix_storage()->lock_number(path, 3);
+        TAILRACE_ASSERT_OK(locked);
+        others = std::move(locked).value();
+    };
+    TAILRACE_EXPECT_FAILS(storage_->lock_number(path, 3), Code::busy, path);
+    others.reset();
+    std::function<void()> always = [&] {
+        ASSERT_EQ(unlink(path.c_str()), 0);
+        before_next_byte_lock = always;
+    };
+    before_next_byte_lock = always;
+    TAILRACE_EXPECT_FAILS(storage_->lock_number(path, 3), Code::busy, "again and again");
+    before_next_byte_lock = nullptr;
 }
 
 TEST_F(PosixLocksTest, ALockKnowsWhenItsDirectoryWasReplaced) {
