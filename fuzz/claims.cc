@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <set>
 
 #include "base/crc32c.h"
 #include "catalog/catalog.h"
+#include "format/file_table.h"
 #include "format/frame.h"
 #include "format/map_storage.h"
 #include "format/plan_record.h"
@@ -277,6 +280,30 @@ BrokenClaim check_file_name(std::span<const std::byte> input) {
     if (lock && to_string(*lock) != text) return "a lock file's name does not come back";
     if (lock && (shared || part || takeover)) return "a name is that of a lock file and of something else";
     return {};
+}
+
+// A table has no checksum of its own: it lies in a region, which has. Beyond the round trip: its files can be
+// made in one directory, and nowhere else.
+BrokenClaim check_file_table(std::span<const std::byte> input) {
+    const auto files = decode_file_table(input);
+    if (files.ok()) {
+        std::set<std::filesystem::path> made, directories;
+        for (const auto& file : *files) {
+            const std::filesystem::path path(file.name);
+            if (path.is_absolute() || path.lexically_normal() != path || *path.begin() == ".." || path == ".")
+                return "a file leads out of its directory, or has two names";
+            if (file.name.find('\0') != std::string::npos) return "a name has a zero byte";
+            if (!made.insert(path).second) return "two files have one name";
+            for (auto above = path.parent_path(); !above.empty(); above = above.parent_path())
+                directories.insert(above);
+            if (file.rights > 0777) return "a file has more than the nine rights";
+        }
+        for (const auto& directory : directories)
+            if (made.contains(directory)) return "a file is a directory as well";
+    }
+    return check_round_trip(
+        files, [](const std::vector<SavedFile>& again) { return encode_file_table(again); },
+        [](const Bytes& again) { return decode_file_table(again); });
 }
 
 }  // namespace tailrace::internal

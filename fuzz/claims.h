@@ -22,6 +22,7 @@ BrokenClaim check_shared_file(std::span<const std::byte> input);
 BrokenClaim check_protect_head(std::span<const std::byte> input);
 BrokenClaim check_file_name(std::span<const std::byte> input);
 BrokenClaim check_plan_record(std::span<const std::byte> input);
+BrokenClaim check_file_table(std::span<const std::byte> input);
 
 struct ClaimTarget {
     std::string_view name;  // of the fuzz target and of its folder in fuzz/corpus
@@ -30,6 +31,7 @@ struct ClaimTarget {
 inline constexpr ClaimTarget claim_targets[] = {
     {"part_header", check_part_header},   {"manifest", check_manifest},   {"shared_file", check_shared_file},
     {"protect_head", check_protect_head}, {"file_name", check_file_name}, {"plan_record", check_plan_record},
+    {"file_table", check_file_table},
 };
 
 }  // namespace tailrace::internal
