@@ -1,5 +1,7 @@
 #include "agent/commit_checks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "agent/flush_setup.h"
@@ -66,24 +68,32 @@ void CommitChecks::on_asked(const ArraysAsked& asked) {
     });
 }
 
-// A branch may answer before this node does.
-void CommitChecks::on_facts(EpochKey key, ArrayFacts facts) {
-    if (agent_.has_ended(key)) return;
+// A branch may answer before this node does, or has been asked.
+Status CommitChecks::on_facts(int node, EpochKey key, ArrayFacts facts) {
+    if (agent_.has_ended(key)) return {};
+    const bool may_answer = node == context_.node || above(node) == context_.node;
+    const bool asked = !context_.is_root() || judging_.contains(key);
     Inquiry& inquiry = inquiries_[key];
+    if (!may_answer || !asked || !inquiry.nodes.insert(node).second)
+        return Status(Code::transport,
+                      fmt::format("node {} told node {} of the arrays of {} without being asked", node,
+                                  context_.node, to_string(key)));
     inquiry.facts.merge(std::move(facts));
     const size_t expected = 1 + branches(context_.node, context_.node_count());
-    if (++inquiry.answers < expected) return;
+    if (inquiry.nodes.size() < expected) return {};
     ArraysAnswered whole{key, std::move(inquiry.facts)};
     inquiries_.erase(key);
-    if (!context_.is_root()) return agent_.post_to_node(above(context_.node), whole);
-    const auto judged = judging_.find(key);
-    if (judged == judging_.end()) return;
-    const auto answer = judge_arrays(judged->second.asked, std::move(whole.facts),
+    if (!context_.is_root()) {
+        agent_.post_to_node(above(context_.node), whole);
+        return {};
+    }
+    const auto answer = judge_arrays(judging_[key].asked, std::move(whole.facts),
                                      static_cast<uint32_t>(context_.rank_count()));
     if (answer.verdict)
         conclude(key, *answer.verdict);
     else
         ask(key, answer.next);
+    return {};
 }
 
 void CommitChecks::verify(EpochKey key, std::vector<PartPlace> parts) {
@@ -97,7 +107,7 @@ void CommitChecks::verify(EpochKey key, std::vector<PartPlace> parts) {
     });
 }
 
-bool CommitChecks::step() {
+Result<bool> CommitChecks::step() {
     std::deque<ArraysAnswered> facts;
     std::deque<std::pair<EpochKey, Status>> verified;
     {
@@ -105,7 +115,7 @@ bool CommitChecks::step() {
         facts.swap(facts_);
         verified.swap(verified_);
     }
-    for (auto& one : facts) on_facts(one.key, std::move(one.facts));
+    for (auto& one : facts) TAILRACE_TRY(on_facts(context_.node, one.key, std::move(one.facts)));
     for (const auto& [key, status] : verified) agent_.on_verified(key, status);
     return !facts.empty() || !verified.empty();
 }

@@ -24,6 +24,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -62,10 +63,12 @@ class CommitChecks {
 
     void judge(const JudgeArrays& order);  // at the root: finds the verdict, perhaps at once
     void on_asked(const ArraysAsked& asked);
-    void on_facts(EpochKey key, ArrayFacts facts);  // of this node, or of a branch below it
+    // What a node, and all below it, have found. Returns transport if it is neither this node nor right
+    // below it, or has answered the same question before.
+    Status on_facts(int node, EpochKey key, ArrayFacts facts);
     void verify(EpochKey key, std::vector<PartPlace> parts);
     // Takes what the thread has read. Returns whether there was anything.
-    bool step();
+    Result<bool> step();
     void forget(EpochKey key);  // the epoch has ended
 
   private:
@@ -73,7 +76,7 @@ class CommitChecks {
     // it.
     struct Inquiry {
         ArrayFacts facts;
-        size_t answers = 0;
+        std::set<int> nodes;
     };
     struct Judging {
         ArrayQuestion asked;

@@ -178,7 +178,7 @@ Result<bool> NodeAgent::step() {
         named.swap(named_);
         end_from.swap(end_from_);
     }
-    for (const auto& capture : captures) on_captured(capture);
+    for (const auto& capture : captures) TAILRACE_TRY(on_captured(capture));
     for (const auto& ended : named) announce(ended);
     moved |= !captures.empty() || !named.empty();
     if (end_from) {
@@ -195,7 +195,8 @@ Result<bool> NodeAgent::step() {
         if (!end_reason_.ok()) return true;
     }
     moved |= step_answers();
-    moved |= commit_checks_.step();
+    TAILRACE_ASSIGN(const bool checked, commit_checks_.step());
+    moved |= checked;
     moved |= aggregator_->step();
     for (const auto& plan : aggregator_->take_plans())
         if (!has_ended(plan->key)) {
@@ -214,7 +215,7 @@ Result<bool> NodeAgent::step() {
         }
         TAILRACE_TRY(protector_->abandoned());
     }
-    TAILRACE_TRY(post_failure_);
+    TAILRACE_TRY(failure_);
     TAILRACE_TRY(aggregator_->abandoned());
     if (moved) forget_old();
     return moved;
@@ -246,7 +247,7 @@ Status NodeAgent::on_message(const Message& message) {
             MutexLock lock(mutex_);
             open_.insert(capture->key);
         }
-        on_captured(*capture);
+        TAILRACE_TRY(on_captured(*capture));
     } else if (const auto* decision = std::get_if<Decision>(&news)) {
         on_decision(*decision);
     } else if (const auto* ended = std::get_if<EpochEnded>(&news)) {
@@ -260,7 +261,8 @@ Status NodeAgent::on_message(const Message& message) {
     } else if (const auto* asked = std::get_if<ArraysAsked>(&news)) {
         commit_checks_.on_asked(*asked);
     } else if (const auto* answered = std::get_if<ArraysAnswered>(&news)) {
-        commit_checks_.on_facts(answered->key, answered->facts);
+        const int node = context_.topology.node_of_rank[static_cast<size_t>(message.source)];
+        TAILRACE_TRY(commit_checks_.on_facts(node, answered->key, answered->facts));
     } else if (const auto* may_commit = std::get_if<MayCommit>(&news)) {
         aggregator_->allow(may_commit->key);
     } else if (const auto* fit = std::get_if<ArraysFit>(&news)) {
@@ -323,7 +325,8 @@ Status NodeAgent::check_sender(int source, const AgentMessage& news) const {
     return {};
 }
 
-void NodeAgent::on_captured(const Captured& capture) {
+Status NodeAgent::on_captured(const Captured& capture) {
+    TAILRACE_ASSIGN(const auto complete, node_ledger_.captured(capture));
     auto& epoch = epochs_[capture.key];
     epoch.captures.push_back(capture);
     if (epoch.final()) {
@@ -337,7 +340,8 @@ void NodeAgent::on_captured(const Captured& capture) {
         open_.erase(capture.key);
         changed_.notify_all();
     }
-    if (auto complete = node_ledger_.captured(capture)) on_node_complete(*complete);
+    if (complete) on_node_complete(*complete);
+    return {};
 }
 
 // Some rank closes its session. Others may wait in save for room, which they get when the epochs
@@ -501,7 +505,11 @@ void NodeAgent::tell_ranks(const Epoch& epoch, const AgentMessage& message) {
 
 void NodeAgent::post(int rank, const AgentMessage& message) {
     auto posted = context_.transport->post(rank, encode(message));
-    if (!posted.ok() && post_failure_.ok()) post_failure_ = posted;
+    if (!posted.ok()) note_failure(posted);
+}
+
+void NodeAgent::note_failure(const Status& why) {
+    if (failure_.ok()) failure_ = why;
 }
 
 // ---- called by the program's threads ------------------------------------------------------------

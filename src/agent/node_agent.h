@@ -151,7 +151,7 @@ class NodeAgent final : private CommitChecks::Agent {
     void on_answers_ended(const AnswersEnded& news);
     void on_stop_asked(const StopAsked& news);
 
-    void on_captured(const Captured& capture);
+    Status on_captured(const Captured& capture);
     void on_saves_ended(const SavesEnded& saves);
     void on_node_complete(const NodeLedger::Complete& complete);
     void on_decision(const Decision& decision);
@@ -185,6 +185,7 @@ class NodeAgent final : private CommitChecks::Agent {
     void root_input(const AgentMessage& message);
     void carry_out_orders();
     void post(int rank, const AgentMessage& message);
+    void note_failure(const Status& why);  // the next step ends the background
 
     static constexpr int root = 0;  // a rank
 
@@ -198,7 +199,7 @@ class NodeAgent final : private CommitChecks::Agent {
     NodeLedger node_ledger_;
     std::map<EpochKey, Epoch> epochs_;
     std::deque<EpochKey> to_start_;
-    Status post_failure_;
+    Status failure_;             // a post has failed, or a peer has sent what cannot be
     bool closing_ = false;       // this agent's own rank saves no more
     size_t closings_heard_ = 0;  // SavesEnded of other ranks
     bool stop_told_ = false;     // the root knows that this rank was asked to stop

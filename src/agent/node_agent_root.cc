@@ -17,8 +17,9 @@ void NodeAgent::to_root(const AgentMessage& message) {
 }
 
 void NodeAgent::root_input(const AgentMessage& message) {
+    if (const auto* news = std::get_if<NodeCaptured>(&message))
+        if (const Status taken = root_->captured(*news); !taken.ok()) return note_failure(taken);
     if (recorder_) recorder_->hear(message);
-    if (const auto* news = std::get_if<NodeCaptured>(&message)) root_->captured(*news);
     if (const auto* safe = std::get_if<NodeProtected>(&message)) root_->node_protected(*safe);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
     if (const auto* verified = std::get_if<PartsVerified>(&message)) root_->verified(*verified);

@@ -79,9 +79,11 @@ void PlanKeeper::planned_local(EpochKey key, std::vector<NodeOffer> offers) {
 
 std::optional<std::vector<NodeOffer>> PlanKeeper::offered(EpochKey key, NodeOffer offer, size_t nodes) {
     auto& offers = offered_[key];
-    offers.push_back(std::move(offer));
+    const int of_node = offer.node;
+    offers.emplace(of_node, std::move(offer));
     if (offers.size() < nodes) return std::nullopt;
-    auto all = std::move(offers);
+    std::vector<NodeOffer> all;
+    for (auto& [node, its_offer] : offers) all.push_back(std::move(its_offer));
     offered_.erase(key);
     return all;
 }

@@ -83,8 +83,8 @@ class PlanKeeper {
     const JobContext& context_;
     std::set<EpochKey> recovered_;
     std::map<EpochKey, Pending> pending_;
-    std::map<EpochKey, std::set<int>> written_;  // or about to be: by epoch, of which nodes
-    std::map<EpochKey, std::vector<NodeOffer>> offered_;
+    std::map<EpochKey, std::set<int>> written_;             // or about to be: by epoch, of which nodes
+    std::map<EpochKey, std::map<int, NodeOffer>> offered_;  // by epoch and node
     bool any_local_ = false;  // a record of an epoch that was kept may lie there
     bool failed_ = false;     // only the thread uses it
     WorkQueue writing_;

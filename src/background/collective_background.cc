@@ -159,6 +159,7 @@ Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::
         while (in.ok() && in.remaining() > 0) {
             const auto text = in.get_string(max_message_bytes);
             TAILRACE_ASSIGN(auto message, decode_agent_message(std::as_bytes(std::span(text))));
+            TAILRACE_TRY(check_sender(static_cast<int>(rank), message));
             if (const auto* result = std::get_if<GroupResult>(&message)) ledger_.result(*result);
             if (std::holds_alternative<NodeFlushed>(message)) record(message);
             if (const auto* captured = std::get_if<Captured>(&message)) captures[rank] = *captured;
@@ -167,10 +168,26 @@ Result<bool> CollectiveBackground::take_news(const std::vector<std::vector<std::
         if (!in.ok())
             return Status(Code::transport, fmt::format("the news of rank {} could not be decoded", rank));
     }
-    take_captures(captures);
+    TAILRACE_TRY(take_captures(captures));
     TAILRACE_TRY(protect(captures));
     TAILRACE_TRY(carry_out_orders());
     return all_in_time;
+}
+
+// The ledger takes each rank's and each node's word for what it has done itself, and rank 0's for names.
+Status CollectiveBackground::check_sender(int rank, const AgentMessage& news) const {
+    const int node = context_.topology.node_of_rank[static_cast<size_t>(rank)];
+    const bool speaks_for_node = context_.topology.representative(node) == rank;
+    const auto* result = std::get_if<GroupResult>(&news);
+    const auto* flushed = std::get_if<NodeFlushed>(&news);
+    const auto* captured = std::get_if<Captured>(&news);
+    if ((result != nullptr && (!speaks_for_node || result->party != node)) ||
+        (flushed != nullptr && (!speaks_for_node || flushed->node.node != node)) ||
+        (captured != nullptr && captured->stream.rank != static_cast<uint32_t>(rank)) ||
+        (std::holds_alternative<EpochEnded>(news) && rank != 0))
+        return Status(Code::transport,
+                      fmt::format("rank {} of node {} sent news that are not its own", rank, node));
+    return {};
 }
 
 // News that were taken once stay in unsent_ until all ranks have them.
@@ -186,10 +203,10 @@ void CollectiveBackground::collect_news() {
     }
 }
 
-void CollectiveBackground::take_captures(const std::vector<std::optional<Captured>>& captures) {
+Status CollectiveBackground::take_captures(const std::vector<std::optional<Captured>>& captures) {
     const auto saved =
         std::count_if(captures.begin(), captures.end(), [](const auto& c) { return c.has_value(); });
-    if (saved == 0) return;
+    if (saved == 0) return {};
     const uint64_t sequence = sequence_++;
     Status incomplete;
     if (static_cast<size_t>(saved) < captures.size()) {
@@ -224,14 +241,15 @@ void CollectiveBackground::take_captures(const std::vector<std::optional<Capture
             if (const auto& capture = captures[static_cast<size_t>(rank)]) {
                 auto same_sequence = *capture;
                 same_sequence.sequence = sequence;
-                (void)collected.captured(same_sequence);
+                TAILRACE_TRY(collected.captured(same_sequence).status());
             }
         for (auto& whole : collected.end_from(0, incomplete)) {
             whole.news.arrays = arrays_of_node(context_.points, whole.captures);
             record(whole.news);
-            ledger_.captured(whole.news);
+            TAILRACE_TRY(ledger_.captured(whole.news));
         }
     }
+    return {};
 }
 
 // The flush is not begun before that, so the captured parts stay. Every rank decides by the same data.

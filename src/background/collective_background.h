@@ -73,10 +73,11 @@ class CollectiveBackground : public Background {
     Result<bool> exchange(const std::optional<Captured>& capture, bool in_time);
     // Gives the news of all ranks to the ledger, and carries out its orders.
     Result<bool> take_news(const std::vector<std::vector<std::byte>>& all);
+    Status check_sender(int rank, const AgentMessage& news) const;
     std::vector<std::byte> encode_own_news(const std::optional<Captured>& capture, bool in_time);
     void end_background(const Status& why) noexcept;
     void collect_news();
-    void take_captures(const std::vector<std::optional<Captured>>& captures);
+    Status take_captures(const std::vector<std::optional<Captured>>& captures);
     Status protect(const std::vector<std::optional<Captured>>& captures);
     Status carry_out_orders();
     Status judge(const JudgeArrays& order);

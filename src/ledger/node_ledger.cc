@@ -58,15 +58,21 @@ NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Capture
     return whole;
 }
 
-std::optional<NodeLedger::Complete> NodeLedger::captured(const Captured& capture) {
+Result<std::optional<NodeLedger::Complete>> NodeLedger::captured(const Captured& capture) {
+    const auto [newest, is_first] = newest_of_rank_.emplace(capture.stream.rank, capture.sequence);
+    if (!is_first && capture.sequence <= newest->second)
+        return Status(Code::transport,
+                      fmt::format("rank {} told node {} of its save number {} after its save number {}",
+                                  capture.stream.rank, node_, capture.sequence + 1, newest->second + 1));
+    newest->second = capture.sequence;
     auto& captures = open_[capture.sequence];
     captures.push_back(capture);
     INVARIANT(captures.size() <= rank_count_);
     const bool too_late = end_from_ && capture.sequence >= *end_from_;
-    if (captures.size() < rank_count_ && !too_late) return std::nullopt;
+    if (captures.size() < rank_count_ && !too_late) return std::optional<Complete>();
     auto whole = complete(capture.sequence, std::move(captures), too_late ? end_why_ : Status());
     open_.erase(capture.sequence);
-    return whole;
+    return std::optional(std::move(whole));
 }
 
 std::vector<NodeLedger::Complete> NodeLedger::end_from(uint64_t first, const Status& why) {

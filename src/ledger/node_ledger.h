@@ -1,5 +1,8 @@
 // NodeLedger: knows which epochs all ranks of a node have captured. It is a pure state machine
 // without threads, clocks or files. Its driver sends on what it says.
+//
+// The captures come from other ranks. The driver has checked that a capture is of a rank of this node;
+// the ledger checks that it is a new one.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +19,13 @@ class NodeLedger {
     NodeLedger(int node, size_t rank_count) : node_(node), rank_count_(rank_count) {}
 
     // The captures of all ranks of the node. captured() returns them with the last rank's capture,
-    // and nothing before.
+    // and nothing before. Returns transport, and changes nothing, if the rank has told of this save, or
+    // of a later one, before.
     struct Complete {
         NodeCaptured news;
         std::vector<Captured> captures;  // in order of arrival
     };
-    std::optional<Complete> captured(const Captured& capture);
+    Result<std::optional<Complete>> captured(const Captured& capture);
 
     // Saves with sequence numbers from `first` on will never be complete, because some rank has
     // closed its session. Those that have begun are returned as failed with `why`, and so are those
@@ -34,6 +38,7 @@ class NodeLedger {
     int node_;
     size_t rank_count_;
     std::map<uint64_t, std::vector<Captured>> open_;  // by sequence number
+    std::map<uint32_t, uint64_t> newest_of_rank_;     // the last sequence number that has come
     std::optional<uint64_t> end_from_;
     Status end_why_;
 };

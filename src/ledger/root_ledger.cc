@@ -25,18 +25,37 @@ bool contains(const std::vector<EpochKey>& keys, EpochKey key) {
 
 }  // namespace
 
-void RootLedger::captured(const NodeCaptured& news) {
+// A save that will never be whole is told of whenever a rank of the node makes it. It has failed, so that
+// does not count.
+Status RootLedger::check_new(const NodeCaptured& news) const {
+    if (!news.status.ok()) return {};
+    const auto newest = newest_of_node_.find(news.node);
+    if (newest != newest_of_node_.end() && news.sequence <= newest->second)
+        return Status(Code::transport,
+                      fmt::format("node {} told of its capture of save number {} after save number {}",
+                                  news.node, news.sequence + 1, newest->second + 1));
+    for (const auto& key : news.keys) {
+        const auto known = epochs_.find(key);
+        if (known != epochs_.end() && !known->second.ended && known->second.captured_by.contains(news.node))
+            return Status(Code::transport, fmt::format("node {} told of its capture of {} in two saves",
+                                                       news.node, to_string(key)));
+    }
+    return {};
+}
+
+Status RootLedger::captured(const NodeCaptured& news) {
     INVARIANT(news.node >= 0 && static_cast<size_t>(news.node) < nodes_);  // the driver has checked it
+    TAILRACE_TRY(check_new(news));
+    if (news.status.ok()) newest_of_node_[news.node] = news.sequence;
     auto& sequence = sequences_[news.sequence];
-    if (sequence.nodes_told++ == 0) sequence.first_node = news.node;
-    INVARIANT(sequence.nodes_told <= nodes_);
+    if (sequence.captured_by.empty()) sequence.first_node = news.node;
+    sequence.captured_by.insert(news.node);
     for (const auto& key : news.keys) {
         if (!contains(sequence.keys, key)) sequence.keys.push_back(key);
         auto& epoch = epochs_[key];
-        ++epoch.nodes_told;
+        epoch.captured_by.insert(news.node);
         epoch.arrays.resize(nodes_);
         epoch.arrays[static_cast<size_t>(news.node)] = news.arrays;
-        if (news.node == 0) epoch.told_by_root = true;
         epoch.to_protect = redundancy_every_ > 0 && news.sequence % redundancy_every_ == 0;
     }
     if (sequence.failure.ok() && !news.status.ok()) sequence.failure = news.status;
@@ -50,7 +69,7 @@ void RootLedger::captured(const NodeCaptured& news) {
     if (sequence.failure.ok() && end_from_ && news.sequence >= *end_from_) sequence.failure = end_why_;
     const std::vector<EpochKey> keys = sequence.keys;
     const Status failure = sequence.failure;
-    if (sequence.nodes_told >= nodes_) sequences_.erase(news.sequence);
+    if (sequence.captured_by.size() == nodes_) sequences_.erase(news.sequence);
     for (const auto& key : keys) {
         if (!failure.ok()) {
             end(key, EpochState::failed, failure);
@@ -61,6 +80,7 @@ void RootLedger::captured(const NodeCaptured& news) {
             orders_.emplace_back(JudgeArrays{key, std::exchange(epoch.arrays, {})});
     }
     forget_old();
+    return {};
 }
 
 void RootLedger::node_protected(const NodeProtected& news) {
@@ -78,7 +98,7 @@ void RootLedger::node_protected(const NodeProtected& news) {
 void RootLedger::judged(EpochKey key, const Status& verdict) {
     auto& epoch = epochs_[key];
     if (epoch.ended || epoch.judged) return;
-    INVARIANT(epoch.nodes_told >= nodes_);  // no verdict without the arrays of all nodes
+    INVARIANT(epoch.everywhere(nodes_));  // no verdict without the arrays of all nodes
     if (!verdict.ok()) {
         epoch.refused = true;
         end(key, EpochState::failed, verdict);
@@ -111,9 +131,8 @@ void RootLedger::allow_if_sound(EpochKey key) {
 
 void RootLedger::recovered(EpochKey key) {
     auto& epoch = epochs_[key];
-    INVARIANT(epoch.nodes_told == 0);  // known from the start, and once
-    epoch.nodes_told = nodes_;
-    epoch.told_by_root = true;
+    INVARIANT(epoch.captured_by.empty());  // known from the start, and once
+    for (size_t node = 0; node < nodes_; ++node) epoch.captured_by.insert(static_cast<int>(node));
     epoch.judged = true;
     start(key);
 }

@@ -4,6 +4,9 @@
 // one ended. It is a pure state machine without threads, clocks or files. Its driver carries out
 // the orders that it gives.
 //
+// The news come from other nodes. The driver has checked that each is about its sender, and that its
+// node or party is one of the job's; the ledger takes no node for two.
+//
 // Where ranks may not communicate in the background, every rank runs the same RootLedger on the
 // same inputs in the same order, and so arrives at the same orders.
 //
@@ -47,7 +50,9 @@ class RootLedger {
           queue_epochs_(queue_epochs),
           redundancy_every_(redundancy_every) {}
 
-    void captured(const NodeCaptured& news);
+    // Returns transport, and changes nothing, if the node has said before that it has captured this
+    // epoch, or an epoch of this save.
+    Status captured(const NodeCaptured& news);
     // A node's set has protected an epoch, or could not. Every node says so once, unless the epoch has
     // failed.
     void node_protected(const NodeProtected& news);
@@ -68,8 +73,7 @@ class RootLedger {
 
   private:
     struct Epoch {
-        size_t nodes_told = 0;
-        bool told_by_root = false;
+        std::set<int> captured_by;     // nodes
         std::vector<Residues> arrays;  // by node
         bool to_protect = false;
         std::set<int> protecting_ended;  // nodes
@@ -85,14 +89,15 @@ class RootLedger {
         std::string note;           // why it is kept local
         double seconds = 0;
         bool ended = false;
-        bool everywhere(size_t nodes) const { return nodes_told == nodes; }
+        bool everywhere(size_t nodes) const { return captured_by.size() == nodes; }
     };
     struct Sequence {
         std::vector<EpochKey> keys;
-        size_t nodes_told = 0;
+        std::set<int> captured_by;  // nodes
         int first_node = 0;
         Status failure;
     };
+    Status check_new(const NodeCaptured& news) const;
     void decide(EpochKey key, bool for_shared);
     void start(EpochKey key);
     void keep_local(EpochKey key, std::string note);
@@ -107,8 +112,9 @@ class RootLedger {
     const uint32_t queue_epochs_, redundancy_every_;
     std::map<EpochKey, Epoch> epochs_;
     std::map<uint64_t, Sequence> sequences_;
-    std::set<EpochKey> running_;     // to be flushed, and not ended
-    std::vector<EpochKey> waiting_;  // with drop_oldest: captured by the root's node, not decided
+    std::map<int, uint64_t> newest_of_node_;  // the last sequence number that it has captured
+    std::set<EpochKey> running_;              // to be flushed, and not ended
+    std::vector<EpochKey> waiting_;           // with drop_oldest: captured by the root's node, not decided
     std::optional<uint64_t> end_from_;
     Status end_why_;
     std::vector<Order> orders_;

@@ -153,6 +153,7 @@ TEST_F(PlanKeeperTest, AnEpochThatIsKeptHasARecordUntilANewerOneIsCommitted) {
 TEST_F(PlanKeeperTest, WhatAGroupBringsIsKnownWithItsLastNode) {
     PlanKeeper keeper(context_);
     EXPECT_EQ(keeper.offered({5, 2}, offers()[1], 2), std::nullopt);
+    EXPECT_EQ(keeper.offered({5, 2}, offers()[1], 2), std::nullopt) << "the same node";
     EXPECT_EQ(keeper.offered({6, 2}, offers()[0], 2), std::nullopt) << "another epoch";
     const auto all = keeper.offered({5, 2}, offers()[0], 2);
     ASSERT_TRUE(all.has_value());

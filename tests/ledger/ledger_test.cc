@@ -25,11 +25,18 @@ Captured capture_of(uint32_t rank, uint64_t sequence, uint64_t epoch, Status sta
     return capture;
 }
 
+// What is complete with this capture.
+std::optional<NodeLedger::Complete> whole_with(NodeLedger& ledger, const Captured& capture) {
+    auto whole = ledger.captured(capture);
+    EXPECT_TRUE(whole.ok()) << whole.status().message();
+    return whole.ok() ? std::move(*whole) : std::nullopt;
+}
+
 TEST(NodeLedgerTest, AnEpochIsWholeWithItsLastRank) {
     NodeLedger ledger(2, 2);
-    EXPECT_FALSE(ledger.captured(capture_of(4, 0, 10)));
-    EXPECT_FALSE(ledger.captured(capture_of(4, 1, 11)));
-    auto whole = ledger.captured(capture_of(5, 0, 10));
+    EXPECT_FALSE(whole_with(ledger, capture_of(4, 0, 10)));
+    EXPECT_FALSE(whole_with(ledger, capture_of(4, 1, 11)));
+    auto whole = whole_with(ledger, capture_of(5, 0, 10));
     ASSERT_TRUE(whole);
     EXPECT_TRUE(whole->news.status.ok());
     EXPECT_EQ(whole->news.node, 2);
@@ -40,12 +47,12 @@ TEST(NodeLedgerTest, AnEpochIsWholeWithItsLastRank) {
 TEST(NodeLedgerTest, DifferentEpochsAndFailedCapturesAreTold) {
     NodeLedger ledger(0, 2);
     (void)ledger.captured(capture_of(0, 0, 10));
-    auto mixed = ledger.captured(capture_of(1, 0, 11));
+    auto mixed = whole_with(ledger, capture_of(1, 0, 11));
     ASSERT_TRUE(mixed);
     EXPECT_THAT(mixed->news.keys, SizeIs(2));
     EXPECT_THAT(mixed->news.status.message(), HasSubstr("10 on rank 0 and 11 on rank 1"));
     (void)ledger.captured(capture_of(0, 1, 12));
-    auto failed = ledger.captured(capture_of(1, 1, 12, Status(Code::no_space, "full")));
+    auto failed = whole_with(ledger, capture_of(1, 1, 12, Status(Code::no_space, "full")));
     ASSERT_TRUE(failed);
     EXPECT_EQ(failed->news.status.code(), Code::no_space);
     EXPECT_THAT(failed->news.status.message(), HasSubstr("rank 1"));
@@ -57,9 +64,23 @@ TEST(NodeLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhenItComesLater) {
     const auto ended = ledger.end_from(1, Status(Code::failed_state, "over"));
     ASSERT_THAT(ended, SizeIs(1));
     EXPECT_EQ(ended[0].news.status.code(), Code::failed_state);
-    auto late = ledger.captured(capture_of(0, 2, 12));
+    auto late = whole_with(ledger, capture_of(0, 2, 12));
     ASSERT_TRUE(late);
     EXPECT_EQ(late->news.status.code(), Code::failed_state);
+}
+
+TEST(NodeLedgerTest, ARankIsNotTakenForTwo) {
+    NodeLedger ledger(2, 2);
+    EXPECT_FALSE(whole_with(ledger, capture_of(4, 0, 10)));
+    const auto again = ledger.captured(capture_of(4, 0, 10));
+    ASSERT_FALSE(again.ok());
+    EXPECT_EQ(again.status().code(), Code::transport);
+    EXPECT_EQ(again.status().message(), "rank 4 told node 2 of its save number 1 after its save number 1");
+    EXPECT_FALSE(whole_with(ledger, capture_of(4, 1, 11)));
+    EXPECT_TRUE(whole_with(ledger, capture_of(5, 0, 10))) << "with the right rank";
+    EXPECT_FALSE(ledger.captured(capture_of(4, 0, 10)).ok()) << "of a save that was whole";
+    EXPECT_TRUE(whole_with(ledger, capture_of(5, UINT64_MAX, 12)) == std::nullopt);
+    EXPECT_FALSE(ledger.captured(capture_of(5, UINT64_MAX, 12)).ok());
 }
 
 struct RootDriver {
@@ -70,9 +91,10 @@ struct RootDriver {
         : ledger(node_count, party_count, policy, queue, redundancy_every),
           nodes(node_count),
           parties(party_count) {}
+    void captured(const NodeCaptured& news) { EXPECT_TRUE(ledger.captured(news).ok()); }
     void captured_everywhere(uint64_t sequence, uint64_t epoch, bool for_shared = true) {
         for (size_t node = 0; node < nodes; ++node)
-            ledger.captured({static_cast<int>(node), sequence, {{epoch, 1}}, for_shared, {}});
+            captured({static_cast<int>(node), sequence, {{epoch, 1}}, for_shared, {}});
     }
     void flushed(uint64_t epoch, Status status = {}) {
         for (size_t party = 0; party < parties; ++party)
@@ -136,6 +158,34 @@ TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndVerifiedAndNothingElse) {
     EXPECT_TRUE(std::holds_alternative<MayCommit>(both[1]));
 }
 
+// Otherwise the epoch would be judged without the arrays of some node.
+TEST(RootLedgerTest, ANodeIsNotTakenForTwo) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured({0, 0, {{1, 1}}, true, {}});
+    const auto again = root.ledger.captured({0, 0, {{1, 1}}, true, {}});
+    EXPECT_EQ(again.code(), Code::transport);
+    EXPECT_EQ(again.message(), "node 0 told of its capture of save number 1 after save number 1");
+    const auto elsewhere = root.ledger.captured({0, 1, {{1, 1}}, true, {}});
+    EXPECT_EQ(elsewhere.code(), Code::transport);
+    EXPECT_EQ(elsewhere.message(), "node 0 told of its capture of epoch 1 of run 1 in two saves");
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
+    root.captured({1, 0, {{1, 1}}, true, {}});
+    root.flushed(1);
+    EXPECT_THAT(root.orders(), ElementsAre("committed 1"));
+    EXPECT_FALSE(root.ledger.captured({1, 0, {{9, 1}}, true, {}}).ok()) << "of a save that was whole";
+}
+
+// Its ranks make it one by one, and each hears at once that it has failed.
+TEST(RootLedgerTest, ASaveThatWillNeverBeWholeMayBeToldOfTwice) {
+    const Status over(Code::failed_state, "over");
+    RootDriver root(2, 1, QueuePolicy::wait, 2);
+    root.ledger.end_from(0, over);
+    for (int rank = 0; rank < 3; ++rank) root.captured({1, 0, {{1, 1}}, true, over});
+    EXPECT_THAT(root.orders(), ElementsAre("failed 1!"));
+    root.captured({0, 0, {{1, 1}}, true, over});
+    EXPECT_THAT(root.orders(), IsEmpty());
+}
+
 TEST(RootLedgerTest, APartThatIsNotSoundEndsTheEpochAtOnce) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
     root.captured_everywhere(0, 1);
@@ -176,9 +226,9 @@ TEST(RootLedgerTest, CommittedOnlyWhenEveryPartyHas) {
 
 TEST(RootLedgerTest, AGroupMayBeDoneBeforeTheRootHasCaptured) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
-    root.ledger.captured({1, 0, {{1, 1}}, true, {}});
+    root.captured({1, 0, {{1, 1}}, true, {}});
     root.ledger.result({{1, 1}, 1, {}, 1.0});
-    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
+    root.captured({0, 0, {{1, 1}}, true, {}});
     root.ledger.result({{1, 1}, 0, {}, 1.0});
     EXPECT_THAT(root.orders(), ElementsAre("flush 1", "committed 1"));
 }
@@ -203,8 +253,8 @@ TEST(RootLedgerTest, WithACapturedPartLostTheEpochIsNotSaidToBeInTheNodeLocalTie
 
 TEST(RootLedgerTest, AFailedCaptureFailsAtOnceAndLateResultsAreCleanedUp) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
-    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
-    root.ledger.captured({1, 0, {{1, 1}}, true, Status(Code::no_space, "full")});
+    root.captured({0, 0, {{1, 1}}, true, {}});
+    root.captured({1, 0, {{1, 1}}, true, Status(Code::no_space, "full")});
     EXPECT_THAT(root.orders(), ElementsAre("flush 1", "failed 1!"));
     EXPECT_THAT(root.ledger.take_leftovers(), IsEmpty());
     root.ledger.result({{1, 1}, 0, {}, 1.0});
@@ -215,7 +265,7 @@ TEST(RootLedgerTest, AFailedCaptureFailsAtOnceAndLateResultsAreCleanedUp) {
 TEST(RootLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhereANodeHasCapturedItWhole) {
     RootDriver root(2, 1, QueuePolicy::wait, 2);
     root.captured_everywhere(0, 1);
-    root.ledger.captured({0, 1, {{2, 1}}, true, {}});
+    root.captured({0, 1, {{2, 1}}, true, {}});
     EXPECT_THAT(root.orders(), ElementsAre("flush 1", "flush 2"));
     const Status why(Code::failed_state, "over");
     root.ledger.end_from(2, why);
@@ -223,7 +273,7 @@ TEST(RootLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhereANodeHasCapturedItWhole) 
     root.ledger.end_from(1, why);
     root.ledger.end_from(3, why);
     EXPECT_THAT(root.orders(), ElementsAre("failed 2!"));
-    root.ledger.captured({0, 2, {{3, 1}}, true, {}});
+    root.captured({0, 2, {{3, 1}}, true, {}});
     EXPECT_THAT(root.orders(), testing::Contains("failed 3!"));
     root.flushed(1);
     EXPECT_THAT(root.orders(), ElementsAre("committed 1"));
@@ -231,10 +281,10 @@ TEST(RootLedgerTest, WhatLiesBeyondTheEndFailsAlsoWhereANodeHasCapturedItWhole) 
 
 TEST(RootLedgerTest, DifferentEpochsAtOneSequenceNumberAllFail) {
     RootDriver root(3, 1, QueuePolicy::wait, 2);
-    root.ledger.captured({0, 0, {{1, 1}}, true, {}});
-    root.ledger.captured({1, 0, {{2, 1}}, true, {}});
+    root.captured({0, 0, {{1, 1}}, true, {}});
+    root.captured({1, 0, {{2, 1}}, true, {}});
     EXPECT_THAT(root.orders(), ElementsAre("flush 1", "failed 1!", "failed 2!"));
-    root.ledger.captured({2, 0, {{3, 1}}, true, {}});
+    root.captured({2, 0, {{3, 1}}, true, {}});
     EXPECT_THAT(root.orders(), ElementsAre("failed 3!"));
     root.captured_everywhere(1, 4);
     root.flushed(4);
@@ -243,9 +293,9 @@ TEST(RootLedgerTest, DifferentEpochsAtOneSequenceNumberAllFail) {
 
 TEST(RootLedgerTest, KeptLocalOnlyWhenEveryNodeHasCaptured) {
     RootDriver root(2, 1, QueuePolicy::wait, 2);
-    root.ledger.captured({0, 0, {{1, 1}}, false, {}});
+    root.captured({0, 0, {{1, 1}}, false, {}});
     EXPECT_THAT(root.orders(), ElementsAre("local 1"));
-    root.ledger.captured({1, 0, {{1, 1}}, false, {}});
+    root.captured({1, 0, {{1, 1}}, false, {}});
     EXPECT_THAT(root.orders(), ElementsAre("kept 1"));
 }
 
@@ -413,12 +463,13 @@ TEST(LedgerInvariantsTest, ADriverThatMixesUpItsOrdersIsStopped) {
     EXPECT_THROW((void)without_ranks.captured(capture_of(0, 0, 1)), BrokenInvariant);
     {
         RootDriver driver(2, 1, QueuePolicy::wait, 2);
-        EXPECT_THROW(driver.ledger.captured({2, 0, {{1, 1}}, true, {}}), BrokenInvariant) << "of two nodes";
-        EXPECT_THROW(driver.ledger.captured({-1, 0, {{1, 1}}, true, {}}), BrokenInvariant);
+        EXPECT_THROW((void)driver.ledger.captured({2, 0, {{1, 1}}, true, {}}), BrokenInvariant)
+            << "of two nodes";
+        EXPECT_THROW((void)driver.ledger.captured({-1, 0, {{1, 1}}, true, {}}), BrokenInvariant);
     }
     {
         RootDriver driver(2, 1, QueuePolicy::wait, 2);
-        driver.ledger.captured({0, 0, {{1, 1}}, true, {}});
+        driver.captured({0, 0, {{1, 1}}, true, {}});
         EXPECT_THROW(driver.ledger.judged({1, 1}, Status()), BrokenInvariant)
             << "node 1 has captured nothing";
     }

@@ -168,7 +168,7 @@ class ChangingTransport : public BreakingTransport {
     const Change change_;
 };
 
-TEST_F(BackgroundEndedTest, AMessageAboutAnotherThanItsSenderIsRefusedWithASentence) {
+TEST_F(BackgroundEndedTest, AMessageThatCannotBeIsRefusedWithASentence) {
     const auto save_changed = [&](int rank, const std::string& sentence,
                                   const ChangingTransport::Change& change) {
         SCOPED_TRACE(sentence);
@@ -194,6 +194,18 @@ TEST_F(BackgroundEndedTest, AMessageAboutAnotherThanItsSenderIsRefusedWithASente
     });
     save_changed(4, "rank 4 of node 2 sent an order that only rank 0 gives", [](AgentMessage& message) {
         if (auto* verified = std::get_if<PartsVerified>(&message)) message = MayCommit{verified->key};
+    });
+    // Twice the same: neither is taken for another's.
+    save_changed(3, "rank 3 told node 1 of its save number 1 after its save number 1",
+                 [](AgentMessage& message) {
+                     if (auto* captured = std::get_if<Captured>(&message)) captured->sequence = 0;
+                 });
+    save_changed(4, "node 2 told of its capture of save number 1 after save number 1",
+                 [](AgentMessage& message) {
+                     if (auto* captured = std::get_if<NodeCaptured>(&message)) captured->sequence = 0;
+                 });
+    save_changed(4, "node 2 told node 0 of the arrays of", [](AgentMessage& message) {
+        if (auto* fits = std::get_if<PartsVerified>(&message)) message = ArraysAnswered{fits->key, {}};
     });
 }
 
