@@ -53,9 +53,10 @@ struct Epoch {
     bool nothing_in_flight() const {
         return (!leader || leader->done()) && (!follower || follower->nothing_in_flight());
     }
+    bool has_role() const { return leader || follower; }
     bool wants_buffers() const {
         if (fate) return false;
-        if (!plan) return true;  // it will want them when it has its plan
+        if (!has_role()) return true;  // it will want them when it has its plan
         return (leader && leader->wants_buffers()) || (follower && follower->wants_buffers());
     }
 };
@@ -98,18 +99,20 @@ class NodeAggregator final : public Aggregator {
     bool remember_fate(EpochKey key, const Status& why);  // returns whether it is news
 
     void deliver(int node, const AggregatorMessage& message);
-    void take(int node, const OfferMessage& message);
+    void take(int node, const OfferMessage& message) { coordinator_.take(node, message); }
+    void take(int node, const SegmentMessage& message) { coordinator_.take(node, message); }
+    void take(int, const FailedMessage& message) { coordinator_.take(message); }
     void take(int node, const PlanMessage& message);
     void take(int node, const CreditMessage& message);
     void take(int node, const ChunkMessage& message);
     void take(int node, const EmptyMessage& message);
-    void take(int node, const SegmentMessage& message);
-    void take(int node, const FailedMessage& message);
     void take(int node, const AbortMessage& message);
     void take(int node, const ResultMessage& message);
 
     void start_solo(Epoch& epoch);
     void begin_role(Epoch& epoch);
+    void follow(Epoch& epoch, uint64_t chunk_bytes);
+    void refuse_plan(Epoch& epoch, const Status& why);
     void fail(Epoch& epoch, const Status& why);
     bool advance(Epoch& epoch, bool may_take_buffers);
     void report_segment(Epoch& epoch);
@@ -255,6 +258,10 @@ void NodeAggregator::start_solo(Epoch& epoch) {
         return;
     }
     INVARIANT(plan->leader_index(node_) >= 0);
+    if (const Status other = check_own_offer(*plan, job, node_); !other.ok()) {
+        epoch.fate = services_.here(other);
+        return;
+    }
     epoch.plan = std::make_shared<const FlushPlan>(std::move(plan).value());
     begin_role(epoch);
 }
@@ -262,17 +269,27 @@ void NodeAggregator::start_solo(Epoch& epoch) {
 void NodeAggregator::begin_role(Epoch& epoch) {
     epoch.planned = Clock::now();
     plans_.push_back(epoch.plan);
+    if (epoch.plan->leader_index(node_) < 0) return follow(epoch, epoch.plan->chunk_bytes);
     auto reader = std::make_shared<LocalReader>(services_.local, epoch.job.streams, epoch.plan->chunk_bytes);
-    if (epoch.plan->leader_index(node_) >= 0) {
-        epoch.leader = std::make_unique<Leader>(services_, epoch.plan, reader, credit_counter_);
-        if (epoch.job.may_commit) epoch.leader->allow();
-        if (!epoch.failure.ok()) epoch.leader->fail(epoch.failure);
-        return;
-    }
-    epoch.follower = std::make_unique<Follower>(services_, epoch.plan->key, reader);
+    epoch.leader = std::make_unique<Leader>(services_, epoch.plan, reader, credit_counter_);
+    if (epoch.job.may_commit) epoch.leader->allow();
+    if (!epoch.failure.ok()) epoch.leader->fail(epoch.failure);
+}
+
+void NodeAggregator::follow(Epoch& epoch, uint64_t chunk_bytes) {
+    auto reader = std::make_shared<LocalReader>(services_.local, epoch.job.streams, chunk_bytes);
+    epoch.follower = std::make_unique<Follower>(services_, epoch.job.key, reader);
     if (!epoch.failure.ok()) epoch.follower->fail(epoch.failure);
     for (auto [leader_node, credit] : epoch.early_credits) epoch.follower->take_credit(leader_node, credit);
     epoch.early_credits.clear();
+}
+
+// A node that cannot carry out its plan moves no data. But it answers what others may wait for: the
+// credits of leaders, and the segment of a node that was to lead.
+void NodeAggregator::refuse_plan(Epoch& epoch, const Status& why) {
+    fail(epoch, why);
+    tell(group_.first_node, SegmentMessage{epoch.job.key, epoch.failure, 0});
+    follow(epoch, options_.plan.chunk_bytes);
 }
 
 // Most fates are asked for soon. Those of epochs that this node never starts must not pile up.
@@ -340,7 +357,10 @@ void NodeAggregator::handle(int source, std::span<const std::byte> bytes) {
             Status(Code::transport,
                    fmt::format("a message came from rank {}, which is not a rank of the job", source)));
     }
-    deliver(topology_.node_of_rank[static_cast<size_t>(source)], *message);
+    const int node = topology_.node_of_rank[static_cast<size_t>(source)];
+    if (const Status wrong = check_way(*message, node, node_, group_); !wrong.ok())
+        return transport_broke(wrong);
+    deliver(node, *message);
 }
 
 void NodeAggregator::deliver(int node, const AggregatorMessage& message) {
@@ -358,30 +378,12 @@ bool NodeAggregator::deliver_own() {
     return moved;
 }
 
-void NodeAggregator::take(int node, const OfferMessage& message) {
-    coordinator_.take(node, message);
-}
-void NodeAggregator::take(int node, const SegmentMessage& message) {
-    coordinator_.take(node, message);
-}
-void NodeAggregator::take(int, const FailedMessage& message) {
-    coordinator_.take(message);
-}
-
 void NodeAggregator::take(int, const PlanMessage& message) {
     Epoch* epoch = find(message.plan.key);
-    if (epoch == nullptr || epoch->plan || epoch->fate) return;
+    if (epoch == nullptr || epoch->has_role() || epoch->fate) return;
+    const Status fits = check_fits(message.plan, epoch->job, group_, node_, options_.plan);
+    if (!fits.ok()) return refuse_plan(*epoch, services_.here(fits));
     epoch->plan = std::make_shared<const FlushPlan>(message.plan);
-    const bool fits =
-        message.plan.group == group_ &&
-        message.plan.chunk_bytes == fitting_chunk_bytes(message.plan.offers, services_.options.plan);
-    if (!fits) {
-        fail(*epoch, services_.here(Status(
-                         Code::failed_state,
-                         fmt::format("the plan of {} has other nodes, files or buffers than this node's "
-                                     "configuration",
-                                     to_string(message.plan.key)))));
-    }
     begin_role(*epoch);
 }
 
@@ -395,7 +397,7 @@ void NodeAggregator::take(int node, const CreditMessage& message) {
         tell(node, EmptyMessage{message.key, message.credit, ended});
     } else if (epoch->follower) {
         epoch->follower->take_credit(node, message.credit);
-    } else if (!epoch->plan) {
+    } else if (!epoch->has_role()) {
         // It overtook the coordinator's plan.
         epoch->early_credits.emplace_back(node, message.credit);
     }
@@ -457,7 +459,7 @@ uint64_t NodeAggregator::bytes_under_way() const {
 
 bool NodeAggregator::advance(Epoch& epoch, bool may_take_buffers) {
     bool moved = false;
-    if (!broken_.ok() && !epoch.fate && !(epoch.solo && epoch.plan)) {
+    if (!broken_.ok() && !epoch.fate && !(epoch.solo && epoch.has_role())) {
         // A solo epoch needs no other node, and goes on.
         epoch.fate = broken_;
         if (epoch.leader) epoch.leader->fail(broken_);

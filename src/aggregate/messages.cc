@@ -100,6 +100,22 @@ std::string_view name_of(const AggregatorMessage& message) {
     return names[message.index()];
 }
 
+Status check_way(const AggregatorMessage& message, int source, int target, const Group& group) {
+    const bool from_coordinator = std::holds_alternative<PlanMessage>(message) ||
+                                  std::holds_alternative<AbortMessage>(message) ||
+                                  std::holds_alternative<ResultMessage>(message);
+    const bool to_coordinator = std::holds_alternative<OfferMessage>(message) ||
+                                std::holds_alternative<SegmentMessage>(message) ||
+                                std::holds_alternative<FailedMessage>(message);
+    if (source >= group.first_node && source < group.last_node &&
+        (!from_coordinator || source == group.first_node) && (!to_coordinator || target == group.first_node))
+        return {};
+    return Status(
+        Code::transport,
+        fmt::format("node {} told node {} {}, which does not go that way in a group of nodes {} to {}",
+                    source, target, name_of(message), group.first_node, group.last_node - 1));
+}
+
 Result<AggregatorMessage> decode_aggregator_message(std::span<const std::byte> bytes) {
     ByteReader in(bytes);
     const auto mark = static_cast<std::byte>(in.get<uint8_t>());

@@ -88,6 +88,11 @@ using AggregatorMessage = std::variant<OfferMessage, PlanMessage, CreditMessage,
 EpochKey key_of(const AggregatorMessage& message);
 std::string_view name_of(const AggregatorMessage& message);  // "OFFER"
 
+// Whether a message of `source` to `target`, both of them nodes, goes the way that it should: between
+// nodes of one group, and from or to its coordinator if only that may say or hear it. Returns transport if
+// not.
+Status check_way(const AggregatorMessage& message, int source, int target, const Group& group);
+
 std::vector<std::byte> encode(const AggregatorMessage& message);
 Result<AggregatorMessage> decode_aggregator_message(std::span<const std::byte> bytes);
 

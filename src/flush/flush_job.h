@@ -35,6 +35,14 @@ struct FlushJob {
     bool may_commit = true;
 };
 
+// Checks that a plan that another node has made is the one that this node would have made of the same
+// offers, and that it offers what the job has. Returns failed_state or invalid_argument, and says what is
+// wrong. `group` is the node's, and `settings` are those of its configuration.
+Status check_fits(const FlushPlan& plan, const FlushJob& job, const Group& group, int node,
+                  const PlanSettings& settings);
+// The second part alone.
+Status check_own_offer(const FlushPlan& plan, const FlushJob& job, int node);
+
 struct FlushResult {
     EpochKey key;
     Status status;             // the whole group's: the same on every member

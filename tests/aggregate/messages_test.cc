@@ -56,6 +56,30 @@ TEST(MessagesTest, EveryMessageComesBackAsItWasSent) {
     }
 }
 
+// Group [2, 5): its coordinator is node 2.
+TEST(MessagesTest, OnlyTheCoordinatorDecidesAndOnlyItIsToldOfOffersAndFailures) {
+    const Group group{1, 2, 5, 1, 2};
+    for (const AggregatorMessage& message : samples()) {
+        SCOPED_TRACE(name_of(message));
+        const auto goes = [&](int source, int target) {
+            return check_way(message, source, target, group).ok();
+        };
+        const bool decides = std::holds_alternative<PlanMessage>(message) ||
+                             std::holds_alternative<AbortMessage>(message) ||
+                             std::holds_alternative<ResultMessage>(message);
+        const bool tells = std::holds_alternative<OfferMessage>(message) ||
+                           std::holds_alternative<SegmentMessage>(message) ||
+                           std::holds_alternative<FailedMessage>(message);
+        EXPECT_EQ(goes(2, 4), !tells);
+        EXPECT_EQ(goes(4, 2), !decides);
+        EXPECT_EQ(goes(3, 4), !tells && !decides);
+        EXPECT_FALSE(goes(1, 2)) << "of another group";
+        EXPECT_FALSE(goes(5, 2)) << "of another group";
+    }
+    EXPECT_EQ(check_way(ResultMessage{key, Status()}, 4, 3, group).message(),
+              "node 4 told node 3 RESULT, which does not go that way in a group of nodes 2 to 4");
+}
+
 TEST(MessagesTest, PlanIsTheSameOnEveryMember) {
     auto back = decode_aggregator_message(encode(PlanMessage{sample_plan()}));
     ASSERT_TRUE(back.ok());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -22,6 +23,7 @@ using testing::HasSubstr;
 class PlayedNodeTest : public AggregatorFaultsTest {
   protected:
     void make(int real, std::vector<uint64_t> sizes, const ClusterSettings& settings = small(2, 1)) {
+        aggregator.reset();
         real_ = real;
         other = real == 0 ? 1 : 0;
         transports = make_in_process_transports(std::vector<std::string>(sizes.size(), "machine"));
@@ -145,6 +147,59 @@ TEST_F(PlayedNodeTest, CreditsThatOvertakeThePlanAreAnsweredWhenItHasCome) {
     ASSERT_TRUE(empty.has_value());
     EXPECT_EQ(empty->credit, 6u);
     EXPECT_TRUE(empty->why.ok());
+}
+
+// Node 1 neither writes nor sends anything by such a plan, and node 0 need not wait for it.
+TEST_F(PlayedNodeTest, APlanThatMisfitsFailsTheEpochOnTheNodeThatGetsIt) {
+    ClusterSettings settings = small(2, 1);
+    settings.options.plan.leaders_per_file = 2;
+    settings.options.plan.placement = Placement::contiguous;
+    using Change = std::function<void(FlushPlan&)>;
+    const auto expect_refused = [&](const char* reason, const Change& change) {
+        make(1, {90'000, 30'000}, settings);
+        aggregator->start(jobs[1]);
+        const auto offer = hear<OfferMessage>();
+        ASSERT_TRUE(offer.has_value());
+        say(CreditMessage{key, 5});
+        auto plan = make_plan(Cluster::job, key, Cluster::run_uid, 2, group_of_node(0, 2, 1),
+                              {offer_of_other().offer, offer->offer}, settings.options.plan);
+        ASSERT_TRUE(plan.ok());
+        ASSERT_EQ(plan->leaders.size(), 2u);
+        change(*plan);
+        ASSERT_TRUE(check_plan(*plan).ok()) << "it would be damaged";
+        say(PlanMessage{*plan});
+        const auto failed = hear<FailedMessage>();
+        ASSERT_TRUE(failed.has_value());
+        EXPECT_THAT(failed->why.message(), HasSubstr(reason));
+        EXPECT_THAT(failed->why.message(), HasSubstr("node 1: the plan of epoch 1 of run 1 has other"));
+        const auto segment = hear<SegmentMessage>();
+        ASSERT_TRUE(segment.has_value());
+        EXPECT_FALSE(segment->status.ok());
+        const auto empty = hear<EmptyMessage>();
+        ASSERT_TRUE(empty.has_value());
+        EXPECT_EQ(empty->credit, 5u);
+        EXPECT_FALSE(empty->why.ok());
+        EXPECT_TRUE(aggregator->take_plans().empty());
+        say(ResultMessage{key, failed->why});
+        (void)hear<OfferMessage>(10);
+        EXPECT_EQ(aggregator->take_results().size(), 1u);
+        EXPECT_TRUE(aggregator->idle());
+        EXPECT_TRUE(directory_is_empty(*memory));
+    };
+    const char* const streams = "other streams of node 1 than it has captured";
+    expect_refused(streams, [](FlushPlan& plan) { plan.offers[1].streams.clear(); });
+    expect_refused(streams, [](FlushPlan& plan) { plan.offers[1].streams[0].stream_bytes -= 1; });
+    const char* const configuration = "other nodes, files or buffers than this node's configuration";
+    expect_refused(configuration, [](FlushPlan& plan) { plan.placement = Placement::append; });
+    expect_refused(configuration, [](FlushPlan& plan) { plan.leaders = {1}; });
+    expect_refused(configuration, [](FlushPlan& plan) { plan.chunk_bytes *= 2; });
+    expect_refused(configuration, [](FlushPlan& plan) { plan.run_uid += 1; });
+    expect_refused(configuration, [](FlushPlan& plan) { plan.job = "other"; });
+    expect_refused(configuration, [](FlushPlan& plan) {
+        plan.file_count = 2;
+        plan.group.last_file = 2;
+        plan.leaders = {1};
+    });
 }
 
 TEST_F(PlayedNodeTest, LeaderAsksForAsManyChunksAsItHasShownToWriteWhereFollowersHaveAChoice) {
