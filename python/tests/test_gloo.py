@@ -322,7 +322,7 @@ def save_steps_that_differ(place: str) -> None:
     session = open_session(place)
 
     def expect_failure(step: int) -> None:
-        with pytest.raises(tailrace.Error, match=r"save number \d+ has different epochs: .* Earlier epochs are intact"):
+        with pytest.raises(tailrace.Error, match=r"save number \d+ has different epochs: .*; earlier epochs are intact"):
             session.wait(step)
 
     session.save(1, state_of(1))

@@ -116,8 +116,7 @@ std::string box_text(const Box& box) {
 }
 
 Status ArrayFault::refusal() const {
-    return Status(Code::invalid_argument,
-                  sentence + ". So the epoch was refused before it was committed; earlier epochs are intact");
+    return Status(Code::invalid_argument, sentence + ". So the epoch was refused before it was committed");
 }
 
 std::optional<ArrayFault> check_array(std::string_view name, std::span<const RankPiece> pieces,

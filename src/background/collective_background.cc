@@ -212,9 +212,8 @@ Status CollectiveBackground::take_captures(const std::vector<std::optional<Captu
     if (static_cast<size_t>(saved) < captures.size()) {
         const auto missing =
             std::find_if(captures.begin(), captures.end(), [](const auto& c) { return !c.has_value(); });
-        incomplete = Status(Code::invalid_argument,
-                            fmt::format("rank {} did not save it while others did; earlier epochs are intact",
-                                        missing - captures.begin()));
+        incomplete = Status(Code::invalid_argument, fmt::format("rank {} did not save it while others did",
+                                                                missing - captures.begin()));
     }
     // Note what is to be flushed before the ledger gets the news, because the ledger may order the
     // flush at once.

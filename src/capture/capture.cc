@@ -9,7 +9,6 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "shared/left_intact.h"
 
 namespace tailrace::internal {
 
@@ -90,8 +89,8 @@ Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource
                 removed.message());
     }
     return with_space(part.status(), part_header_bytes + manifest.stream_bytes)
-        .with_context(fmt::format("capturing {} of rank {} in {}; {}", to_string(header.key),
-                                  header.stream.rank, options_.directory, left_intact(part.status())));
+        .with_context(fmt::format("capturing {} of rank {} in {}", to_string(header.key), header.stream.rank,
+                                  options_.directory));
 }
 
 // Renames a part that is no longer needed to the new part's unfinished name, and returns whether

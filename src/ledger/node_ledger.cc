@@ -49,7 +49,7 @@ NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Capture
             Status(Code::invalid_argument,
                    fmt::format(
                        "save number {} has different epochs: {} on rank {} and {} on rank {}; every rank "
-                       "must save the same epoch in its n-th save. Earlier epochs are intact",
+                       "must save the same epoch in its n-th save",
                        sequence + 1, first.key.epoch, first.stream.rank, other.key.epoch, other.stream.rank));
     } else if (whole.news.status.ok()) {
         whole.news.status = std::move(extra);
@@ -86,8 +86,7 @@ std::vector<NodeLedger::Complete> NodeLedger::end_from(uint64_t first, const Sta
 }
 
 Status saves_ended_why() {
-    return Status(Code::failed_state,
-                  "not every rank saved it before the session was closed; earlier epochs are intact");
+    return Status(Code::failed_state, "not every rank saved it before the session was closed");
 }
 
 }  // namespace tailrace::internal

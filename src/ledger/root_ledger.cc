@@ -63,7 +63,7 @@ Status RootLedger::captured(const NodeCaptured& news) {
         sequence.failure =
             Status(Code::invalid_argument,
                    fmt::format("save number {} has different epochs: {} on node {} and {} on node {}; every "
-                               "rank must save the same epoch in its n-th save. Earlier epochs are intact",
+                               "rank must save the same epoch in its n-th save",
                                news.sequence + 1, sequence.keys[0].epoch, sequence.first_node,
                                sequence.keys[1].epoch, news.node));
     if (sequence.failure.ok() && end_from_ && news.sequence >= *end_from_) sequence.failure = end_why_;
@@ -230,7 +230,7 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
         state == EpochState::committed ||
         (epoch.judged && epoch.everywhere(nodes_) && epoch.results.size() == parties_ && !epoch.part_lost) ||
         state == EpochState::kept_local;
-    if (state == EpochState::failed && why.message().find("intact") == std::string::npos) {
+    if (state == EpochState::failed) {
         const char* own = everywhere
                               ? "its captured parts stay in the node-local tiers for the next session, until "
                                 "newer ones take their place, and "

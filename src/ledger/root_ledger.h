@@ -101,6 +101,7 @@ class RootLedger {
     void decide(EpochKey key, bool for_shared);
     void start(EpochKey key);
     void keep_local(EpochKey key, std::string note);
+    // Of an epoch that has failed, the sentence says here, and only here, what is left.
     void end(EpochKey key, EpochState state, Status why);
     void end_if_whole(EpochKey key);
     void allow_if_sound(EpochKey key);

@@ -143,9 +143,7 @@ ArrayAnswer judge_arrays(const ArrayQuestion& asked, ArrayFacts facts, uint32_t 
     std::vector<RankPiece> pieces;
     for (const auto& saved : facts.pieces) pieces.push_back({saved.rank, &saved.piece});
     auto fault = pieces.empty() ? std::nullopt : check_array(facts.pieces.front().name, pieces, rank_count);
-    if (!fault)
-        return {Status(Code::failed_state,
-                       "its arrays changed while they were checked; earlier epochs are intact")};
+    if (!fault) return {Status(Code::failed_state, "its arrays changed while they were checked")};
     if (asked.others > 0)
         fault->sentence += fmt::format(" ({} more of its arrays cannot be saved like this)", asked.others);
     return {fault->refusal()};

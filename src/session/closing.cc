@@ -8,6 +8,7 @@
 #include "format/codec.h"
 #include "session/opening.h"
 #include "session/session.h"
+#include "shared/left_intact.h"
 #include "threads/executor.h"
 
 namespace tailrace::internal {
@@ -66,7 +67,8 @@ Status Session::flush_left_epochs() {
     }
     TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
     for (const auto& [key, why] : old.refused)
-        if (key.run == context_.run) epochs_.ended({key, EpochState::failed, why, 0, false});
+        if (key.run == context_.run)
+            epochs_.ended({key, EpochState::failed, with_left_intact(why), 0, false});
     const Status closed = flush_again(context_, old.to_flush);
     for (const auto& epoch : old.to_flush)
         epochs_.ended({epoch.key, closed.ok() ? EpochState::committed : EpochState::failed, closed, 0, true});

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "format/codec.h"
 #include "session/opening.h"
+#include "shared/left_intact.h"
 #include "storage/file_size_signal.h"
 #include "threads/executor.h"
 #include "threads/mutex.h"
@@ -240,9 +241,11 @@ Status Session::copy_regions(uint64_t epoch, const Result<std::vector<RegionSour
     copy.info.epoch = epoch;
     copy.info.run = context_.run;
     copy.info.state = part.ok() ? EpochState::captured : EpochState::failed;
-    copy.info.why = part.status();
+    // The other ranks hear from the root what is left of the whole epoch.
+    copy.info.why = part.ok() || !found.ok() ? part.status() : with_left_intact(part.status());
     copy.info.blocked_seconds = seconds_since(start);
-    if (!part.ok()) return part.status();
+    copy.news.status = part.status();
+    if (!part.ok()) return copy.info.why;
     copy.news.stream = copy.part->stream;
     copy.news.path = copy.part->path;
     return {};
@@ -265,7 +268,7 @@ void Session::take_held(const Status& failure, Copy& copy) {
     parts_->remove(copy.part->path);
     copy.part.reset();
     copy.info.state = EpochState::failed;
-    copy.info.why = failure;
+    copy.info.why = copy.news.status = failure;
 }
 
 // Throws nothing, because other ranks may wait for what this one does next.
@@ -368,7 +371,7 @@ Status Session::save_or_fail(uint64_t epoch, Status failure, std::vector<RegionS
             context_.config.local_dir, caught_status().message());
     }
     // Also if something was thrown: the others must hear that this rank has not captured the epoch.
-    news.status = captured;
+    if (news.status.ok()) news.status = captured;
     TAILRACE_TRY(background_->captured(std::move(news)));
     epochs_.set_blocked(epoch, before + seconds_since(start));
     return captured;
