@@ -19,6 +19,7 @@
 #include <map>
 
 #include "aggregate/coordinator.h"
+#include "aggregate/epoch_ending.h"
 #include "aggregate/follower.h"
 #include "aggregate/graveyard.h"
 #include "aggregate/leader.h"
@@ -39,16 +40,15 @@ struct Epoch {
     FlushJob job;
     Clock::time_point started = Clock::now();
     Clock::time_point planned{};
-    bool solo = false;  // every node leads its own segment, and no message is sent
+    std::unique_ptr<EpochEnding> ending;
     std::shared_ptr<const FlushPlan> plan;
     std::unique_ptr<Leader> leader;
     std::unique_ptr<Follower> follower;
     // Credits that came before the plan, each with its leader's node.
     std::deque<std::pair<int, uint32_t>> early_credits;
-    Status failure;  // once it is set, nothing new is begun
-    // A leader has sent SEGMENT, or begun end_solo().
-    bool reported = false;
-    std::optional<Status> fate;  // how the group's flush ended
+    Status failure;              // once it is set, nothing new is begun
+    bool segment_ended = false;  // and `ending` knows it
+    std::optional<Status> fate;  // how the flush ended
 
     bool nothing_in_flight() const {
         return (!leader || leader->done()) && (!follower || follower->nothing_in_flight());
@@ -109,29 +109,18 @@ class NodeAggregator final : public Aggregator {
     void take(int node, const AbortMessage& message);
     void take(int node, const ResultMessage& message);
 
-    void start_solo(Epoch& epoch);
+    void start_alone(Epoch& epoch);
     void begin_role(Epoch& epoch);
     void follow(Epoch& epoch, uint64_t chunk_bytes);
     void refuse_plan(Epoch& epoch, const Status& why);
     void fail(Epoch& epoch, const Status& why);
     bool advance(Epoch& epoch, bool may_take_buffers);
-    void report_segment(Epoch& epoch);
-    void end_solo(Epoch& epoch);
     bool deliver_own();
     bool test_orphans();
     bool end_epochs();
 
     Coordinator::Effects coordinator_effects();
-    // Runs `work` on a writer thread, and then `then` on the driving thread.
-    void submit(std::function<void()> work, std::function<void()> then) {
-        writers_.submit(
-            Urgency::urgent,
-            [work = std::move(work)] {
-                work();
-                return Status();
-            },
-            [then = std::move(then)](const Status&) { then(); });
-    }
+    void remove_files(std::shared_ptr<const FlushPlan> plan, std::function<void()> then);
 
     const AggregatorOptions options_;
     const Topology topology_;
@@ -181,7 +170,8 @@ NodeAggregator::NodeAggregator(AggregatorOptions options, Topology topology, int
                 throttle_,
                 writers_,
                 [this](int target, const AggregatorMessage& message) { tell(target, message); },
-                [this](const Status& why) { transport_broke(why); }},
+                [this](const Status& why) { transport_broke(why); },
+                [this](auto plan, auto then) { remove_files(std::move(plan), std::move(then)); }},
       coordinator_(group_, options_.plan, coordinator_effects()) {
     keep_until_exit({});  // the destructor may have no memory to make its place
     shared_.use_memory(pool_->region());
@@ -225,8 +215,9 @@ void NodeAggregator::start(FlushJob job) {
     }
     Epoch& epoch = epochs_.emplace_back();
     epoch.job = std::move(job);
-    if (epoch.job.offers) return start_solo(epoch);
+    if (epoch.job.offers) return start_alone(epoch);
 
+    epoch.ending = make_group_ending(services_, group_.first_node, key);
     OfferMessage offer;
     offer.key = key;
     offer.job = epoch.job.job;
@@ -244,8 +235,7 @@ void NodeAggregator::finish_unstarted(const FlushJob& job, const Status& why) {
 
 // Every node of the group leads, and the plan follows from the offers alone. So no node needs to
 // hear how far the others are.
-void NodeAggregator::start_solo(Epoch& epoch) {
-    epoch.solo = true;
+void NodeAggregator::start_alone(Epoch& epoch) {
     const FlushJob& job = epoch.job;
     if (!job.refused.ok()) {
         epoch.fate = services_.here(job.refused);
@@ -263,6 +253,9 @@ void NodeAggregator::start_solo(Epoch& epoch) {
         return;
     }
     epoch.plan = std::make_shared<const FlushPlan>(std::move(plan).value());
+    epoch.ending = make_lone_ending(services_, epoch.plan, [this, key = job.key](const Status& outcome) {
+        if (Epoch* ended = find(key)) ended->fate = outcome;
+    });
     begin_role(epoch);
 }
 
@@ -288,7 +281,7 @@ void NodeAggregator::follow(Epoch& epoch, uint64_t chunk_bytes) {
 // credits of leaders, and the segment of a node that was to lead.
 void NodeAggregator::refuse_plan(Epoch& epoch, const Status& why) {
     fail(epoch, why);
-    tell(group_.first_node, SegmentMessage{epoch.job.key, epoch.failure, 0});
+    epoch.ending->segment_ended(epoch.failure, 0);
     follow(epoch, options_.plan.chunk_bytes);
 }
 
@@ -318,14 +311,13 @@ void NodeAggregator::give_up(EpochKey key, Status reason) {
         tell(group_.first_node, FailedMessage{key, services_.here(reason)});
 }
 
-// Handles a failure that this node has seen. The coordinator's RESULT then ends the epoch. A solo
-// epoch is ended by this node itself.
+// Handles a failure that this node has seen.
 void NodeAggregator::fail(Epoch& epoch, const Status& why) {
     if (!epoch.failure.ok()) return;
     epoch.failure = why;
     if (epoch.leader) epoch.leader->fail(why);
     if (epoch.follower) epoch.follower->fail(why);
-    if (!epoch.solo) tell(group_.first_node, FailedMessage{epoch.job.key, why});
+    epoch.ending->failed(why);
 }
 
 Epoch* NodeAggregator::find(EpochKey key) {
@@ -459,8 +451,7 @@ uint64_t NodeAggregator::bytes_under_way() const {
 
 bool NodeAggregator::advance(Epoch& epoch, bool may_take_buffers) {
     bool moved = false;
-    if (!broken_.ok() && !epoch.fate && !(epoch.solo && epoch.has_role())) {
-        // A solo epoch needs no other node, and goes on.
+    if (!broken_.ok() && !epoch.fate && epoch.ending->needs_transport()) {
         epoch.fate = broken_;
         if (epoch.leader) epoch.leader->fail(broken_);
         if (epoch.follower) epoch.follower->fail(broken_);
@@ -472,13 +463,9 @@ bool NodeAggregator::advance(Epoch& epoch, bool may_take_buffers) {
     if (epoch.leader) {
         moved = epoch.leader->step(may_take_buffers) || moved;
         if (!epoch.leader->failure().ok()) fail(epoch, epoch.leader->failure());
-        if (epoch.leader->done() && !epoch.reported) {
-            epoch.reported = true;
-            if (epoch.solo) {
-                end_solo(epoch);
-            } else {
-                report_segment(epoch);
-            }
+        if (epoch.leader->done() && !epoch.segment_ended) {
+            epoch.segment_ended = true;
+            epoch.ending->segment_ended(epoch.leader->failure(), epoch.leader->segment().data_bytes());
             moved = true;
         }
     }
@@ -487,26 +474,6 @@ bool NodeAggregator::advance(Epoch& epoch, bool may_take_buffers) {
         if (!epoch.follower->failure().ok()) fail(epoch, epoch.follower->failure());
     }
     return moved;
-}
-
-void NodeAggregator::report_segment(Epoch& epoch) {
-    SegmentMessage message{epoch.job.key, epoch.leader->failure(), 0};
-    if (message.status.ok()) message.data_bytes = epoch.leader->segment().data_bytes();
-    tell(group_.first_node, message);
-}
-
-// The segment is committed, or has failed. This node may not remove files that other leaders still
-// write.
-void NodeAggregator::end_solo(Epoch& epoch) {
-    const bool alone = epoch.plan->leaders.size() == 1;
-    if (epoch.failure.ok() || !alone) {
-        epoch.fate = epoch.failure;
-        return;
-    }
-    submit([this, plan = epoch.plan] { discard(shared_, options_.shared_dir, *plan, options_.working_name); },
-           [this, key = epoch.job.key] {
-               if (Epoch* ended = find(key)) ended->fate = ended->failure;
-           });
 }
 
 bool NodeAggregator::test_orphans() {
@@ -549,10 +516,19 @@ Coordinator::Effects NodeAggregator::coordinator_effects() {
     Coordinator::Effects effects;
     effects.tell = [this](int node, const AggregatorMessage& message) { tell(node, message); };
     effects.discard = [this](std::shared_ptr<const FlushPlan> plan) {
-        submit([this, plan] { discard(shared_, options_.shared_dir, *plan, options_.working_name); },
-               [this, plan] { coordinator_.discarded(plan->key); });
+        remove_files(plan, [this, key = plan->key] { coordinator_.discarded(key); });
     };
     return effects;
+}
+
+void NodeAggregator::remove_files(std::shared_ptr<const FlushPlan> plan, std::function<void()> then) {
+    writers_.submit(
+        Urgency::urgent,
+        [this, plan = std::move(plan)] {
+            discard(shared_, options_.shared_dir, *plan, options_.working_name);
+            return Status();
+        },
+        [then = std::move(then)](const Status&) { then(); });
 }
 
 bool NodeAggregator::idle() const {

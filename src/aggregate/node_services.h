@@ -37,6 +37,8 @@ struct NodeServices {
     std::function<void(int node, const AggregatorMessage&)> tell;
     // A call of the transport has failed: nothing can be told or moved any more.
     std::function<void(const Status&)> broken;
+    // Removes the files of a plan in a writer's thread, and then calls `then` in the driving thread.
+    std::function<void(std::shared_ptr<const FlushPlan>, std::function<void()> then)> discard;
 
     int rank_of(int other_node) const { return topology.representative(other_node); }
     // A failure of this node, as the whole group will read it.

@@ -19,7 +19,8 @@ namespace {
 // has. Collective; the same on every rank.
 Result<std::optional<std::vector<uint32_t>>> find_carriers(const JobContext& context,
                                                            const Carriers& carriers) {
-    const auto place = carriers.link != nullptr ? carriers.link->carries() : std::nullopt;
+    const auto place =
+        carriers.link != nullptr && *carriers.link != nullptr ? (*carriers.link)->carries() : std::nullopt;
     ByteWriter out;
     out.put(static_cast<uint8_t>(context.config.agent_carries));
     out.put(static_cast<uint8_t>(place.has_value()));
@@ -59,6 +60,7 @@ Result<std::unique_ptr<Background>> Background::create(const JobContext& context
     TAILRACE_ASSIGN(auto agent_of_node, find_carriers(context, carriers));
     if (agent_of_node) {
         auto carried = ProcessBackground::create(context, epochs, carriers, std::move(*agent_of_node));
+        if (carried.ok() && carriers.link != nullptr) carriers.link->reset();
         if (carried.ok()) return carried;
         say_not_carried(context, carried.status());
     }

@@ -39,9 +39,20 @@ namespace tailrace::internal {
 // What a session has for agents that could carry its epochs. Null: not that.
 struct Carriers {
     AgentDoor* door = nullptr;
-    // Of a representative.
-    const AgentLink* link = nullptr;
+    // Of a representative. It is given up if the agents carry the session's epochs, because that background
+    // has its own connection, and notices by itself if the agent ends.
+    std::unique_ptr<AgentLink>* link = nullptr;
     const DirectoryLock* local_lock = nullptr;  // of its node's directory
+};
+
+// How a background has begun. The same on every rank.
+struct Begun {
+    Status failure;
+    // Agents were to carry the epochs, and have given up: a background without them may begin instead.
+    bool other_may_begin = false;
+
+    Begun(Status why) : failure(std::move(why)) {}
+    Begun(Status why, bool other_may) : failure(std::move(why)), other_may_begin(other_may) {}
 };
 
 // How a background has closed. The same on every rank, but for the sentence.
@@ -73,8 +84,8 @@ class Background {
     // Call before begin(): a captured epoch of an earlier run is to be flushed under its own key.
     // All ranks name the same epochs in the same order.
     virtual void recover(const LocalEpoch& epoch) = 0;
-    // Starts the background. Collective; the outcome is the same everywhere.
-    virtual Status begin() = 0;
+    // Starts the background. Collective.
+    virtual Begun begin() = 0;
 
     // How many saves this rank has tried. This is the sequence number of the next save.
     virtual uint64_t sequence() const = 0;
@@ -113,9 +124,9 @@ class Background {
 
     virtual uint64_t buffer_bytes_used() const = 0;
 
-    // Whether the node's agent process does the work. Such a background has its own connection to the
-    // agent, and notices by itself if the agent ends.
-    virtual bool needs_agent() const { return false; }
+    // Whether somebody of whom no news come any more may still have captured parts open. Their files must
+    // not get other bytes then.
+    virtual bool parts_may_be_open() const { return false; }
 };
 
 // Functions that several kinds use.

@@ -58,7 +58,7 @@ Result<std::unique_ptr<Background>> CollectiveBackground::create(const JobContex
     return std::unique_ptr<Background>(std::move(background));
 }
 
-Status CollectiveBackground::begin() {
+Begun CollectiveBackground::begin() {
     TAILRACE_TRY(agree(*context_.transport, with_threads([&]() -> Status {
         const Priority priority = background_priority(context_.config);
         if (finisher_)

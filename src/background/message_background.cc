@@ -34,7 +34,7 @@ void MessageBackground::recover(const LocalEpoch& epoch) {
     if (agent_) agent_->recover(flush_job_of(context_, epoch));
 }
 
-Status MessageBackground::begin() {
+Begun MessageBackground::begin() {
     return agree(*context_.transport, with_threads([&]() -> Status {
         if (agent_) agent_->begin();
         return {};

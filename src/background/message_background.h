@@ -22,7 +22,7 @@ class MessageBackground final : public Background, private RankMail::Reader, pri
     static Result<std::unique_ptr<Background>> create(const JobContext& context, RankEpochs& epochs);
 
     void recover(const LocalEpoch& epoch) override;
-    Status begin() override;
+    Begun begin() override;
     uint64_t sequence() const override { return sequence_; }
     Status wait_for_room() override;
     Status captured(Captured news) override;

@@ -117,7 +117,7 @@ void ProcessBackground::recover(const LocalEpoch& epoch) {
     recovering_.insert(epoch.key);
 }
 
-Status ProcessBackground::begin() {
+Begun ProcessBackground::begin() {
     const Status begun = agree(*context_.transport, catching([&]() -> Status {
         if (!context_.is_representative()) return {};
         const auto jobs = std::exchange(to_recover_, {});
@@ -132,7 +132,7 @@ Status ProcessBackground::begin() {
     if (!begun.ok()) {
         // Agents that have begun give up. The session may look for another way when they have.
         (void)agree(*context_.transport, catching([&] { return say_goodbye(true); }));
-        return begun;
+        return {begun, true};
     }
     Status lost;
     {
@@ -141,7 +141,7 @@ Status ProcessBackground::begin() {
         lost = lost_;
     }
     if (!lost.ok()) say_lost(lost);
-    return {};
+    return Status();
 }
 
 // ---- mail ---------------------------------------------------------------------------------------

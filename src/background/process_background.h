@@ -43,7 +43,7 @@ class ProcessBackground final : public Background,
                                                       std::vector<uint32_t> agent_of_node);
 
     void recover(const LocalEpoch& epoch) override;
-    Status begin() override;
+    Begun begin() override;
     uint64_t sequence() const override { return sequence_; }
     Status wait_for_room() override;
     Status captured(Captured news) override;
@@ -59,7 +59,8 @@ class ProcessBackground final : public Background,
     Closed close() override;
     void end() override { mail_.end(); }
     uint64_t buffer_bytes_used() const override { return 0; }
-    bool needs_agent() const override { return true; }
+    // An agent that lives may have lost only its lines.
+    bool parts_may_be_open() const override { return lost(); }
 
   private:
     ProcessBackground(const JobContext& context, RankEpochs& epochs, std::unique_ptr<AgentLine> line);

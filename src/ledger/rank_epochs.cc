@@ -163,11 +163,6 @@ void RankEpochs::uncarried() {
     tell_of_change();
 }
 
-bool RankEpochs::is_uncarried() const {
-    MutexLock lock(mutex_);
-    return uncarried_;
-}
-
 std::optional<RankEpochs::Entry> RankEpochs::find(uint64_t epoch) const {
     MutexLock lock(mutex_);
     auto found = entries_.find(epoch);

@@ -52,10 +52,8 @@ class RankEpochs {
     void fail_all(const Status& why, bool let_go);
 
     // The agent process that carried the epochs is gone, or only its line: nobody brings news any more.
-    // Epochs that have not ended stay captured, or protected, and so do later ones. An agent that lives may
-    // still have captured parts open, so their files must not get other bytes.
+    // Epochs that have not ended stay captured, or protected, and so do later ones.
     void uncarried();
-    bool is_uncarried() const;
 
     std::optional<Entry> find(uint64_t epoch) const;
     std::vector<Entry> all() const;  // ascending

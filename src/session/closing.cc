@@ -82,7 +82,7 @@ Status Session::flush_again(const JobContext& context, const std::vector<LocalEp
     RankEpochs none;
     TAILRACE_ASSIGN(const auto rest, Background::create(context, none));
     for (const auto& epoch : epochs) rest->recover(epoch);
-    TAILRACE_TRY(rest->begin());
+    TAILRACE_TRY(rest->begin().failure);
     const Closed closed = rest->close();
     rest->end();
     TAILRACE_TRY(closed.failure);

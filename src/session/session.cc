@@ -57,13 +57,10 @@ Session::Session(Opening opening, AgentDoor* agents)
 
 Status Session::begin(const SharedInventory& inventory) {
     MutexLock lock(save_mutex_);
-    const Carriers carriers{door_, agent_.get(), local_lock_.get()};
-    const Status begun = begin_background(inventory, carriers);
-    if (begun.ok() || background_ == nullptr || !background_->needs_agent()) {
-        if (begun.ok()) old_parts_.clear();
-        return begun;
-    }
-    say_not_carried(context_, begun);
+    const auto [failure, other_may_begin] = begin_background(inventory, {door_, &agent_, local_lock_.get()});
+    if (failure.ok()) old_parts_.clear();
+    if (!other_may_begin) return failure;
+    say_not_carried(context_, failure);
     search_.reset();
     parts_.reset();
     background_.reset();
@@ -71,19 +68,18 @@ Status Session::begin(const SharedInventory& inventory) {
     std::unique_ptr<AgentLink> link;
     TAILRACE_TRY(agree(*context_.transport, catching([&] {
                      return ask_agent_to_let_go(link);
-                 })).with_context(begun.message()));
+                 })).with_context(failure.message()));
     agent_ = std::move(link);
     TAILRACE_ASSIGN(const auto now_there, look_into_shared(context_));
-    TAILRACE_TRY(begin_background(now_there, {}));
+    TAILRACE_TRY(begin_background(now_there, {}).failure);
     old_parts_.clear();
     if (agent_) agent_->opened();
     return {};
 }
 
-Status Session::begin_background(const SharedInventory& inventory, const Carriers& carriers) {
+Begun Session::begin_background(const SharedInventory& inventory, const Carriers& carriers) {
     TAILRACE_ASSIGN(const auto old, judge_old_epochs(context_, inventory));
     TAILRACE_ASSIGN(background_, Background::create(context_, epochs_, carriers));
-    if (background_->needs_agent()) agent_.reset();
     for (const auto& epoch : old.to_flush) {
         if (rank() == 0)
             log(LogLevel::info, "captured {} of an earlier run is flushed to {}", to_string(epoch.key),
@@ -155,10 +151,9 @@ Status Session::check_epoch(uint64_t epoch) const {
 }
 
 // A reader of this rank or another may still have a part's file open. Without checksums it could
-// not tell that the file now holds another epoch's bytes. Nor could an agent that writes the part and has
-// lost only its line to this rank.
+// not tell that the file now holds another epoch's bytes. Nor could an agent that writes the part.
 bool Session::may_recycle() const {
-    return (context_.config.checksum || !reader_was_opened_) && !epochs_.is_uncarried();
+    return (context_.config.checksum || !reader_was_opened_) && !background_->parts_may_be_open();
 }
 
 // At the first save, warns of epochs that a restore of the newest would take now, but not once this
@@ -282,7 +277,7 @@ void Session::drop_held() noexcept {
     held_.reset();
 }
 
-// The background of this session does not need the agent. So if the agent is gone, that is said once.
+// An agent that does not carry the session's epochs. If it is gone, that is said once.
 void Session::look_after_agent() {
     if (agent_ == nullptr || agent_->alive()) return;
     log(LogLevel::warning,

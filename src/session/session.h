@@ -104,7 +104,7 @@ class Session : public Checkpointer {
     const RankEpochs& epochs() const { return epochs_; }
 
   private:
-    Status begin_background(const SharedInventory& inventory, const Carriers& carriers) REQUIRES(save_mutex_);
+    Begun begin_background(const SharedInventory& inventory, const Carriers& carriers) REQUIRES(save_mutex_);
     static Background::Deadline deadline_of(std::chrono::milliseconds longest);
     Status check_epoch(uint64_t epoch) const REQUIRES(save_mutex_);
     // What a capture takes: what is registered, and `more`.

@@ -121,8 +121,8 @@ void HistoryChecks::note(Checkpointer& session, uint64_t epoch, bool captured) {
     const auto info = session.state(epoch);
     if (!info.ok() || info->state == EpochState::unknown) return;
     const EpochKey key{epoch, info->run};
-    (void)moves_forward(told_, session.rank(), key, info->state,
-                        dynamic_cast<Session&>(session).epochs().is_uncarried());
+    const auto entry = dynamic_cast<Session&>(session).epochs().find(epoch);
+    (void)moves_forward(told_, session.rank(), key, info->state, entry && entry->unheard);
     if (is_final(info->state)) check_refusal(session.rank(), *info);
     if (info->state == EpochState::committed) check_committed(key);
     const bool fits = !misfits({epoch, job_.number});
@@ -149,11 +149,11 @@ bool at_close(EpochState before, EpochState state) {
 }  // namespace
 
 // captured, protected, flushing, then one of the ends, which stays.
-bool HistoryChecks::moves_forward(States& states, int rank, EpochKey key, EpochState state, bool uncarried) {
+bool HistoryChecks::moves_forward(States& states, int rank, EpochKey key, EpochState state, bool unheard) {
     MutexLock lock(mutex_);
     const auto [seen, is_new] = states.try_emplace({rank, key}, state);
     auto& before = seen->second;
-    const bool flush_is_over = uncarried && before == EpochState::flushing && !is_final(state);
+    const bool flush_is_over = unheard && before == EpochState::flushing && !is_final(state);
     EXPECT_TRUE(before == state || stage_of(before) < stage_of(state) || at_close(before, state) ||
                 flush_is_over)
         << "rank " << rank << ", " << to_string(key) << ": state " << static_cast<int>(state) << " after "

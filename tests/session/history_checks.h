@@ -96,8 +96,8 @@ class HistoryChecks {
     int ranks() const { return static_cast<int>(job_.hosts.size()); }
     // Whether that is news. It must be a later state than the one before.
     using States = std::map<std::pair<int, EpochKey>, EpochState>;  // by rank, in this job
-    // `uncarried`: the agents that carried it are gone, and perhaps its flush with them.
-    bool moves_forward(States& states, int rank, EpochKey key, EpochState state, bool uncarried);
+    // `unheard`: the agents that carried it are gone, and perhaps its flush with them.
+    bool moves_forward(States& states, int rank, EpochKey key, EpochState state, bool unheard);
     void check_end(int rank, EpochKey key, EpochState state);
     bool misfits(Attempt attempt);
     void check_refusal(int rank, const EpochInfo& info);
