@@ -77,16 +77,13 @@ Result<std::unique_ptr<Background>> Background::create(const JobContext& context
     return background;
 }
 
-bool all_ended(const RankEpochs::Entries& entries, std::span<const uint64_t> epochs) {
-    return std::all_of(epochs.begin(), epochs.end(), [&](uint64_t epoch) {
-        const auto found = entries.find(epoch);
-        return found == entries.end() || is_final(found->second.info.state);
-    });
+bool all_ended(const RankEpochs::Entries& entries, EpochRange epochs) {
+    return std::all_of(entries.lower_bound(epochs.first), entries.upper_bound(epochs.last),
+                       [](const auto& entry) { return is_final(entry.second.info.state); });
 }
 
 bool all_ended(const RankEpochs::Entries& entries) {
-    return std::all_of(entries.begin(), entries.end(),
-                       [](const auto& entry) { return is_final(entry.second.info.state); });
+    return all_ended(entries, {0, UINT64_MAX});
 }
 
 bool has_ended(const RankEpochs::Entries& entries, EpochKey key) {

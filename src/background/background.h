@@ -20,7 +20,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -100,7 +99,7 @@ class Background {
     virtual void read_news() = 0;
     // Waits until these epochs of this session have ended. Returns whether they ended before the
     // deadline.
-    virtual Result<bool> wait(std::span<const uint64_t> epochs, Deadline deadline) = 0;
+    virtual Result<bool> wait(EpochRange epochs, Deadline deadline) = 0;
     // Waits until nothing is under way that may still bring this epoch, of whatever run, to the
     // shared directory.
     virtual Status wait_flushed(EpochKey key) = 0;
@@ -131,8 +130,8 @@ class Background {
 
 // Functions that several kinds use.
 
-// Whether these epochs have ended. An epoch that `entries` does not have counts as ended.
-bool all_ended(const RankEpochs::Entries& entries, std::span<const uint64_t> epochs);
+// Whether these epochs have ended. One that `entries` does not have counts as ended.
+bool all_ended(const RankEpochs::Entries& entries, EpochRange epochs);
 bool all_ended(const RankEpochs::Entries& entries);
 // The same of one epoch. One of another run is not this session's.
 bool has_ended(const RankEpochs::Entries& entries, EpochKey key);

@@ -453,7 +453,7 @@ Status CollectiveBackground::exchange_until(const std::function<bool()>& done, D
     return {};
 }
 
-Result<bool> CollectiveBackground::wait(std::span<const uint64_t> epochs, Deadline deadline) {
+Result<bool> CollectiveBackground::wait(EpochRange epochs, Deadline deadline) {
     const auto ended = [&](const RankEpochs::Entries& entries) { return all_ended(entries, epochs); };
     const auto waited =
         exchange_until([&] { return rank_epochs_.wait_until(ended, Clock::now()); }, deadline);

@@ -41,7 +41,7 @@ class CollectiveBackground : public Background {
     // The rank takes part all the same, so that the others learn that it did not save.
     Status save_refused() override;
     void read_news() override {}
-    Result<bool> wait(std::span<const uint64_t> epochs, Deadline deadline) override;
+    Result<bool> wait(EpochRange epochs, Deadline deadline) override;
     Status wait_flushed(EpochKey key) override;
     bool recovering(EpochKey key) const override;
     void found_damaged(EpochKey key) override;

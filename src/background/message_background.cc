@@ -71,7 +71,7 @@ bool MessageBackground::wait_until(const std::function<bool(const RankEpochs::En
     return mail_.wait_for([&] { return epochs_.wait_until(done, SteadyClock::now()); }, deadline);
 }
 
-Result<bool> MessageBackground::wait(std::span<const uint64_t> epochs, Deadline deadline) {
+Result<bool> MessageBackground::wait(EpochRange epochs, Deadline deadline) {
     return wait_until([&](const RankEpochs::Entries& entries) { return all_ended(entries, epochs); },
                       deadline);
 }

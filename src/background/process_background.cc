@@ -274,7 +274,7 @@ Status ProcessBackground::captured(Captured news) {
     return {};
 }
 
-Result<bool> ProcessBackground::wait(std::span<const uint64_t> epochs, Deadline deadline) {
+Result<bool> ProcessBackground::wait(EpochRange epochs, Deadline deadline) {
     const auto ended = [&](const RankEpochs::Entries& entries) { return all_ended(entries, epochs); };
     bool done = false;
     mail_.wait_for(

@@ -49,7 +49,7 @@ class ProcessBackground final : public Background,
     Status captured(Captured news) override;
     Status save_refused() override { return {}; }  // no other rank waits for this save
     void read_news() override { mail_.read(); }
-    Result<bool> wait(std::span<const uint64_t> epochs, Deadline deadline) override;
+    Result<bool> wait(EpochRange epochs, Deadline deadline) override;
     Status wait_flushed(EpochKey key) override;
     // An epoch is announced only when it has its names, so there is nothing to wait for.
     bool recovering(EpochKey key) const override;

@@ -85,7 +85,15 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
     auto transport = make_mpi_transport(communicator, {.warn = log_warning});
     if (!transport.ok()) return set_last_error(transport.status());
     const auto code = open_session(options, std::move(transport).value(), session);
-    if (code == TAILRACE_OK) remember(*session);
+    if (code != TAILRACE_OK) return code;
+    // All ranks have the session now, so no rank may fail any more.
+    if (const Status remembered = catching([&] { remember(*session); }); !remembered.ok())
+        (void)catching([] {
+            log_warning(
+                "there is no memory for the list of open sessions: close this session before MPI_Finalize, "
+                "which "
+                "may not do it");
+        });
     return code;
 } catch (...) {
     return set_last_error(caught_status());

@@ -177,10 +177,10 @@ std::vector<RankEpochs::Entry> RankEpochs::all() const {
     return entries;
 }
 
-std::optional<uint64_t> RankEpochs::newest() const {
+std::optional<EpochRange> RankEpochs::range() const {
     MutexLock lock(mutex_);
     if (entries_.empty()) return std::nullopt;
-    return entries_.rbegin()->first;
+    return EpochRange{entries_.begin()->first, entries_.rbegin()->first};
 }
 
 size_t RankEpochs::unfinished_for_shared(const Entries& entries) {

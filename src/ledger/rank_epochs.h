@@ -22,6 +22,11 @@
 
 namespace tailrace::internal {
 
+// The epochs from `first` to `last`. Naming them needs no memory, which may run out on one rank alone.
+struct EpochRange {
+    uint64_t first = 0, last = 0;
+};
+
 class RankEpochs {
   public:
     struct Entry {
@@ -56,8 +61,8 @@ class RankEpochs {
     void uncarried();
 
     std::optional<Entry> find(uint64_t epoch) const;
-    std::vector<Entry> all() const;  // ascending
-    std::optional<uint64_t> newest() const;
+    std::vector<Entry> all() const;           // ascending
+    std::optional<EpochRange> range() const;  // from the oldest to the newest
     std::vector<uint64_t> unfinished() const;
     Status first_failure() const;
     // What the last saves have cost this rank, and when the last one ended.

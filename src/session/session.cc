@@ -398,7 +398,7 @@ Background::Deadline Session::deadline_of(std::chrono::milliseconds longest) {
     return Background::Clock::now() + longest;
 }
 
-Status Session::wait_for(std::span<const uint64_t> epochs, std::chrono::milliseconds longest) {
+Status Session::wait_for(EpochRange epochs, std::chrono::milliseconds longest) {
     bool done = true;
     if (!closed_) {
         TAILRACE_ASSIGN(done, background_->wait(epochs, deadline_of(longest)));
@@ -406,20 +406,23 @@ Status Session::wait_for(std::span<const uint64_t> epochs, std::chrono::millisec
     if (!done)
         return Status(Code::timeout,
                       fmt::format("waited {} ms; {} still unfinished, and work goes on", longest.count(),
-                                  epochs.size() == 1 ? fmt::format("epoch {} is", epochs[0])
-                                                     : std::string("some epochs are")));
-    for (const auto epoch : epochs) TAILRACE_TRY(epoch_status(epoch));
+                                  epochs.first == epochs.last ? fmt::format("epoch {} is", epochs.first)
+                                                              : std::string("some epochs are")));
     return {};
 }
 
 Status Session::wait(uint64_t epoch, std::chrono::milliseconds longest) {
-    return wait_for({&epoch, 1}, longest);
+    TAILRACE_TRY(wait_for({epoch, epoch}, longest));
+    return epoch_status(epoch);
 }
 
 Status Session::wait_all(std::chrono::milliseconds longest) {
-    std::vector<uint64_t> epochs;
-    for (const auto& entry : epochs_.all()) epochs.push_back(entry.info.epoch);
-    return wait_for(epochs, longest);
+    const auto all = epochs_.range();
+    if (!all) return {};
+    TAILRACE_TRY(wait_for(*all, longest));
+    for (const auto& entry : epochs_.all())
+        if (entry.info.epoch <= all->last) TAILRACE_TRY(epoch_status(entry.info.epoch));
+    return {};
 }
 
 // ---- should_save and should_stop ----------------------------------------------------------------

@@ -134,8 +134,8 @@ class Session : public Checkpointer {
     Status wait_for_room(double& seconds) REQUIRES(save_mutex_);
     void drop_held() noexcept REQUIRES(save_mutex_);
     Status epoch_status(uint64_t epoch) const;
-    // Common to wait and wait_all. Returns the first failure among `epochs`.
-    Status wait_for(std::span<const uint64_t> epochs, std::chrono::milliseconds longest);
+    // Common to wait and wait_all. The ranks may be in a collective call, so no rank may need memory before.
+    Status wait_for(EpochRange epochs, std::chrono::milliseconds longest);
 
     Result<std::vector<EpochInfo>> list_candidates();
 

@@ -32,9 +32,9 @@ class MpiRollCall {
     // Takes a sentence for the log.
     using Warn = std::function<void(const std::string& sentence)>;
 
-    // `communicator` must outlive this object. Only the roll call may send point-to-point messages
-    // with `tag` on it. Without `warn` no messages are sent.
-    MpiRollCall(MPI_Comm communicator, int tag, int rank, int size, std::chrono::milliseconds patience,
+    // The communicator is looked at with each call, and must outlive this object. Only the roll call may send
+    // point-to-point messages with `tag` on it. Without `warn` no messages are sent.
+    MpiRollCall(const MPI_Comm& communicator, int tag, int rank, int size, std::chrono::milliseconds patience,
                 Warn warn)
         : communicator_(communicator),
           tag_(tag),
@@ -54,7 +54,7 @@ class MpiRollCall {
     void say_here();
     void report(std::string_view attempted);
 
-    MPI_Comm communicator_;
+    const MPI_Comm& communicator_;
     int tag_, rank_, size_;
     std::chrono::milliseconds patience_;
     Warn warn_;

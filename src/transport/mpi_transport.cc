@@ -50,11 +50,33 @@ constexpr std::chrono::seconds longest_drop(5);
 // How long the destructor goes on delivering posted messages.
 constexpr std::chrono::milliseconds longest_farewell(1000);
 
+// While it lives, errors on the communicator are returned. The program's own handler usually ends the
+// program.
+class ErrorsReturned {
+  public:
+    explicit ErrorsReturned(MPI_Comm communicator) : communicator_(communicator) {
+        if (MPI_Comm_get_errhandler(communicator, &before_) != MPI_SUCCESS) before_ = MPI_ERRHANDLER_NULL;
+        MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+    }
+    ~ErrorsReturned() {
+        if (before_ == MPI_ERRHANDLER_NULL) return;
+        MPI_Comm_set_errhandler(communicator_, before_);
+        MPI_Errhandler_free(&before_);
+    }
+    ErrorsReturned(const ErrorsReturned&) = delete;
+    ErrorsReturned& operator=(const ErrorsReturned&) = delete;
+
+  private:
+    const MPI_Comm communicator_;
+    MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
+};
+
 class MpiTransport final : public Transport {
   public:
     explicit MpiTransport(MpiLimits limits) : limits_(std::move(limits)) {}
 
-    Status open(MPI_Comm communicator) {
+    // The first step, which needs memory. No other rank waits for it.
+    Status prepare(MPI_Comm communicator) {
         int provided = MPI_THREAD_SINGLE;
         TAILRACE_MPI_TRY(MPI_Query_thread(&provided), "asking MPI for its thread support");
         concurrent_ = provided >= MPI_THREAD_MULTIPLE;
@@ -68,6 +90,12 @@ class MpiTransport final : public Transport {
         TAILRACE_MPI_TRY(MPI_Comm_size(communicator, &size_), "asking MPI for the number of ranks");
         openings_.resize(static_cast<size_t>(size_));
         posted_to_.resize(static_cast<size_t>(size_));
+        roll_call_.emplace(collectives_, roll_call_tag, rank_, size_, limits_.patience, limits_.warn);
+        return {};
+    }
+
+    // The second step is collective, and needs no memory of ours.
+    Status open(MPI_Comm communicator) {
         TAILRACE_TRY(duplicate(communicator, messages_));
         for (MPI_Comm* mine : {&announcements_, &data_, &collectives_})
             TAILRACE_TRY(duplicate(messages_, *mine));
@@ -76,7 +104,6 @@ class MpiTransport final : public Transport {
         TAILRACE_MPI_TRY(MPI_Comm_get_attr(data_, MPI_TAG_UB, &upper_bound, &known),
                          "asking MPI for its greatest tag");
         if (known != 0) greatest_tag_ = static_cast<uint32_t>(*static_cast<int*>(upper_bound));
-        roll_call_.emplace(collectives_, roll_call_tag, rank_, size_, limits_.patience, limits_.warn);
         return choose_message_tag();
     }
 
@@ -86,7 +113,7 @@ class MpiTransport final : public Transport {
         if (usable) say_farewell();
         abandon();
         if (!usable) return;
-        if (roll_call_) roll_call_->hear();
+        if (collectives_ != MPI_COMM_NULL) roll_call_->hear();
         for (MPI_Comm* mine : {&messages_, &announcements_, &data_, &collectives_})
             if (*mine != MPI_COMM_NULL) MPI_Comm_free(mine);
     }
@@ -494,17 +521,11 @@ class MpiTransport final : public Transport {
         }
     }
 
-    // MPI has a limited number of communicators. If none is left, the program's error handler must
-    // not be called, because it usually ends the program.
+    // MPI has a limited number of communicators, and there may be none left.
     Status duplicate(MPI_Comm original, MPI_Comm& copy) {
-        MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
-        TAILRACE_MPI_TRY(MPI_Comm_get_errhandler(original, &handler), "asking MPI for an error handler");
-        MPI_Comm_set_errhandler(original, MPI_ERRORS_RETURN);
-        const int code = MPI_Comm_dup(original, &copy);
-        MPI_Comm_set_errhandler(original, handler);
-        MPI_Errhandler_free(&handler);
+        const ErrorsReturned returned(original);
         TAILRACE_MPI_TRY(
-            code,
+            MPI_Comm_dup(original, &copy),
             "duplicating the communicator of {} ranks (MPI has a limited number; each session and "
             "each collective file takes four)",
             size_);
@@ -551,10 +572,23 @@ class MpiTransport final : public Transport {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_mpi_transport(MPI_Comm communicator, MpiLimits limits) {
-    auto transport = std::make_unique<MpiTransport>(std::move(limits));
+Result<std::shared_ptr<Transport>> make_mpi_transport(MPI_Comm communicator, MpiLimits limits) {
+    std::shared_ptr<MpiTransport> transport;
+    const Status prepared = catching([&] {
+        transport = std::make_shared<MpiTransport>(std::move(limits));
+        return transport->prepare(communicator);
+    });
+    const int mine = prepared.ok() ? 1 : 0;
+    int all = 0;
+    {
+        const ErrorsReturned returned(communicator);
+        TAILRACE_MPI_TRY(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, communicator),
+                         "hearing whether all ranks can make their transports");
+    }
+    TAILRACE_TRY(prepared);
+    if (all == 0) return Status(Code::out_of_memory, "another rank could not make its transport");
     TAILRACE_TRY(transport->open(communicator));
-    return std::unique_ptr<Transport>(std::move(transport));
+    return std::shared_ptr<Transport>(std::move(transport));
 }
 
 }  // namespace tailrace::internal

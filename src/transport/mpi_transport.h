@@ -1,7 +1,7 @@
 // The MPI transport: messages, data and collectives on communicators of their own.
 //
 // It lives in libtailrace_mpi, which sees only what the core's headers hold inline. It never blocks
-// inside MPI, except to duplicate and free communicators. Everything else is a nonblocking call and
+// inside MPI, except when it is made and when it ends. Everything else is a nonblocking call and
 // a test. So a waiting thread can nap instead of taking a core from the program.
 #pragma once
 
@@ -35,10 +35,11 @@ struct MpiLimits {
 };
 
 // Collective over `communicator`, which is duplicated and may be freed afterwards. MPI must be
-// initialized and not finalized. The transport must be destroyed before MPI_Finalize.
+// initialized and not finalized. The transport must be destroyed before MPI_Finalize. If a rank has no
+// memory for it, no rank gets one.
 //
 // Tags are mapped to MPI's tags by the remainder. So transfers between the same two ranks that are
 // under way at one time must have tags that differ modulo MPI_TAG_UB + 1 (at least 32768).
-Result<std::unique_ptr<Transport>> make_mpi_transport(MPI_Comm communicator, MpiLimits limits = {});
+Result<std::shared_ptr<Transport>> make_mpi_transport(MPI_Comm communicator, MpiLimits limits = {});
 
 }  // namespace tailrace::internal

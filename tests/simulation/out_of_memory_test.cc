@@ -79,7 +79,9 @@ class OutOfMemory {
                 const Status saved = catching([&] { return session->save(epoch); });
                 told(rank, updated);
                 told(rank, saved);
-                told(rank, catching([&] { return session->wait(epoch, 30s); }));
+                told(rank, catching([&] {
+                         return epoch == 1 ? session->wait_all(30s) : session->wait(epoch, 30s);
+                     }));
                 const VirtualExecutor::OwnWork own;
                 const auto info = session->state(epoch);
                 if (info.ok() && info->state == EpochState::committed)
