@@ -69,7 +69,7 @@ std::vector<uint32_t> ranks_of(const ListedEpoch& epoch) {
 Verdict verify(Storage& storage, const ListedEpoch& epoch) {
     Verdict verdict;
     const auto refuse = [&](const Status& why) {
-        if (why.code() != Code::corrupt && why.code() != Code::not_found) verdict.refused = true;
+        if (!is_damage(why)) verdict.refused = true;
     };
     if (!epoch.why.ok()) {
         verdict.problems.push_back(epoch.why.message());

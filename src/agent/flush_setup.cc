@@ -36,7 +36,7 @@ Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, s
     options.writers = config.writers;
     options.buffers = config.buffers;
     options.direct = config.direct_io;
-    options.priority = {static_cast<int>(config.background_nice), config.background_nice > 0};
+    options.priority = writer_priority(config);
     options.bandwidth_cap = config.bandwidth_cap;
     options.trace = !config.trace_dir.empty();
     return Aggregator::create(std::move(options), context.topology, context.node, *context.transport,
@@ -45,6 +45,10 @@ Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, s
 
 Priority background_priority(const Config& config) {
     return {static_cast<int>(config.background_nice), false};
+}
+
+Priority writer_priority(const Config& config) {
+    return {static_cast<int>(config.background_nice), config.background_nice > 0};
 }
 
 void report_flush(const JobContext& context, Recorder* recorder, const FlushResult& result) {

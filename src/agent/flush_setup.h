@@ -21,8 +21,9 @@ Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, s
 // How the job's flushes are planned.
 PlanSettings plan_settings(const JobContext& context);
 
-// The priority of a node's background threads. Writers have a low I/O priority as well.
+// The priority of a node's background threads, and that of those among them that write much data.
 Priority background_priority(const Config& config);
+Priority writer_priority(const Config& config);
 
 // Reports in the log and the trace how a flush went. `recorder` may be null.
 void report_flush(const JobContext& context, Recorder* recorder, const FlushResult& result);

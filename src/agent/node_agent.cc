@@ -484,8 +484,8 @@ void NodeAgent::finish(EpochKey key, Epoch& epoch) {
 // flush it.
 void NodeAgent::remove_refused(const Epoch& epoch) {
     for (const auto& capture : epoch.captures) {
-        const Status removed = context_.local->remove(capture.path);
-        if (!removed.ok() && removed.code() != Code::not_found)
+        const Status removed = remove_if_there(*context_.local, capture.path);
+        if (!removed.ok())
             log(LogLevel::warning, "a captured part of {}, which was refused, could not be removed: {}",
                 to_string(capture.key), removed.message());
     }

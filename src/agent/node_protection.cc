@@ -60,11 +60,9 @@ ProtectSettings protect_settings(const JobContext& context) {
 Result<std::unique_ptr<Protector>> make_protector(const JobContext& context, std::function<void()> wake) {
     if (context.sets.sets.empty()) return std::unique_ptr<Protector>();
     const auto settings = protect_settings(context);
-    Priority priority = background_priority(context.config);
-    priority.idle_io = context.config.background_nice > 0;
-    return Protector::create({settings.directory, settings.sync, settings.bandwidth_cap, priority},
-                             context.sets, context.topology, context.node, *context.transport, *context.local,
-                             std::move(wake));
+    return Protector::create(
+        {settings.directory, settings.sync, settings.bandwidth_cap, writer_priority(context.config)},
+        context.sets, context.topology, context.node, *context.transport, *context.local, std::move(wake));
 }
 
 ProtectJob protect_job_of(const JobContext& context, EpochKey key, std::span<const Captured> captures) {
@@ -100,9 +98,10 @@ void report_protected(const JobContext& context, const EpochProtected& news) {
 
 void remove_protection(const JobContext& context, EpochKey key) {
     if (context.sets.sets.empty()) return;
-    const auto removed = context.local->remove(
+    const auto removed = remove_if_there(
+        *context.local,
         protect_path(context.tier.directory(context.node), context.config.name, key, context.node));
-    if (!removed.ok() && removed.code() != Code::not_found)
+    if (!removed.ok())
         log(LogLevel::warning, "the protect object of {} on this node could not be removed: {}",
             to_string(key), removed.message());
 }

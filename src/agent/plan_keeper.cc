@@ -13,8 +13,8 @@ namespace tailrace::internal {
 namespace {
 
 void remove_or_warn(Storage& storage, const std::string& path) {
-    const Status removed = storage.remove(path);
-    if (!removed.ok() && removed.code() != Code::not_found)
+    const Status removed = remove_if_there(storage, path);
+    if (!removed.ok())
         log(LogLevel::warning, "a plan record that is no longer needed could not be removed: {}",
             removed.message());
 }

@@ -123,8 +123,8 @@ std::string working_path(const std::string& directory, const FlushPlan& plan, ui
 void discard(Storage& storage, const std::string& directory, const FlushPlan& plan,
              WorkingName working_name) {
     for (uint32_t k = plan.group.first_file; k < plan.group.last_file; ++k) {
-        const Status removed = storage.remove(working_path(directory, plan, k, working_name));
-        if (!removed.ok() && removed.code() != Code::not_found)
+        const Status removed = remove_if_there(storage, working_path(directory, plan, k, working_name));
+        if (!removed.ok())
             log(LogLevel::warning, "{} failed, and a file of it could not be removed: {}",
                 to_string(plan.key), removed.message());
     }

@@ -328,8 +328,8 @@ void CollectiveBackground::end_epoch(const EpochEnded& ended) {
     // No restore may find a part of an epoch that cannot be restored, and the next session must not
     // flush it.
     if (ended.refused && epoch.own) {
-        const Status removed = context_.local->remove(epoch.own->path);
-        if (!removed.ok() && removed.code() != Code::not_found)
+        const Status removed = remove_if_there(*context_.local, epoch.own->path);
+        if (!removed.ok())
             log(LogLevel::warning, "a captured part of {}, which was refused, could not be removed: {}",
                 to_string(ended.key), removed.message());
     }

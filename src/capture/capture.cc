@@ -83,8 +83,8 @@ Result<OwnPart> Capture::capture(PartHeader header, std::span<const RegionSource
     // its content may be lost already.
     for (const auto& path : {unfinished_path, recycled_path}) {
         if (path.empty()) continue;
-        auto removed = storage_.remove(path);
-        if (!removed.ok() && removed.code() != Code::not_found)
+        auto removed = remove_if_there(storage_, path);
+        if (!removed.ok())
             log(LogLevel::info, "{} could not be removed after a failed capture: {}", path,
                 removed.message());
     }

@@ -42,6 +42,9 @@ struct SharedEpochFiles {
 // are not ours are passed over. not_found if there is no such directory.
 Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::string& directory,
                                                   const std::string& job);
+// One of them; empty if the directory has no files of it.
+Result<std::optional<SharedEpochFiles>> find_shared(Storage& storage, const std::string& directory,
+                                                    const std::string& job, EpochKey key);
 
 // The files of all of them. Two listings with the same paths: no epoch was completed or removed
 // between them.
@@ -103,6 +106,10 @@ struct SharedEpoch {
 // first such file. Checks across files: same job, key, run_uid, K, ranks; every rank once; extents
 // cover each stream exactly.
 Result<SharedEpoch> load_shared_epoch(Storage& storage, const SharedEpochFiles& files);
+// Whether what was to be read is missing, or there and wrong. After another failure it may be sound.
+inline bool is_damage(const Status& why) {
+    return why.code() == Code::corrupt || why.code() == Code::not_found;
+}
 
 // The head of one shared file, for tools: header, slots and indexes as far as they are valid.
 struct SharedFileHead {

@@ -344,6 +344,15 @@ Result<std::vector<SharedEpochFiles>> list_shared(Storage& storage, const std::s
     return listed;
 }
 
+Result<std::optional<SharedEpochFiles>> find_shared(Storage& storage, const std::string& directory,
+                                                    const std::string& job, EpochKey key) {
+    TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
+    const auto found = std::find_if(epochs.begin(), epochs.end(),
+                                    [&](const SharedEpochFiles& files) { return files.key == key; });
+    if (found == epochs.end()) return std::optional<SharedEpochFiles>();
+    return std::optional(std::move(*found));
+}
+
 std::vector<std::string> paths_of(const std::vector<SharedEpochFiles>& epochs) {
     std::vector<std::string> paths;
     for (const auto& files : epochs)

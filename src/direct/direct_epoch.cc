@@ -107,8 +107,8 @@ DirectEpoch::~DirectEpoch() {
     if (ended_) return;
     segments_.clear();
     for (const auto& path : paths_) {
-        const Status removed = storage_.remove(path);
-        if (!removed.ok() && removed.code() != Code::not_found)
+        const Status removed = remove_if_there(storage_, path);
+        if (!removed.ok())
             log(LogLevel::warning, "{} was given up, and a file of it could not be removed: {}",
                 to_string(header_.key), removed.message());
     }

@@ -171,8 +171,8 @@ Result<std::vector<std::unique_ptr<DirectoryLock>>> lock_held(Storage& local, co
 Status remove_held(Storage& local, const HeldForDirectory& held) {
     for (const auto& epoch : held.epochs)
         for (const auto& file : epoch.files) {
-            const Status removed = local.remove(file.path);
-            if (!removed.ok() && removed.code() != Code::not_found) return removed;
+            const Status removed = remove_if_there(local, file.path);
+            if (!removed.ok()) return removed;
         }
     for (const auto& path : held.file_sets) TAILRACE_TRY(remove_directory_tree(path));
     for (const auto& directory : held.directories)

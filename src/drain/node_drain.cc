@@ -139,11 +139,11 @@ class EpochDrain {
         const auto kept = find_kept_share(*local_, directory_, record_);
         if (failed_ && kept.ok()) failed_->forget(copy);
         if (failed_ && !kept.ok()) failed_->failed(copy, {kept.status()}, SteadyClock::now());
-        if (!kept.ok()) return pass_over(id, kept.status(), is_loss(kept.status()));
+        if (!kept.ok()) return pass_over(id, kept.status(), is_damage(kept.status()));
         if (!*kept) return false;
         id.node = (*kept)->record.node;
         auto share = NodeShare::create(config_, (*kept)->record, local_, shared_);
-        if (!share.ok()) return pass_over(id, share.status(), is_loss(share.status()));
+        if (!share.ok()) return pass_over(id, share.status(), is_damage(share.status()));
         TAILRACE_ASSIGN(const bool written, share->is_written());
         if (written) {
             lost_->forget(id);
@@ -295,8 +295,8 @@ void remove_records(Storage& local, const std::string& directory, const Recorded
                 paths.push_back(join_path(directory, entry.name));
         }
     for (const auto& path : paths) {
-        const Status removed = local.remove(path);
-        if (!removed.ok() && removed.code() != Code::not_found)
+        const Status removed = remove_if_there(local, path);
+        if (!removed.ok())
             log(LogLevel::warning, "a plan record that is no longer needed could not be removed: {}",
                 removed.message());
     }

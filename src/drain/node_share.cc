@@ -58,7 +58,7 @@ Result<std::vector<EpochKey>> whole_in(Storage& shared, const PlanRecord& record
         if (found == whole.end() || files.key < record.key) continue;
         const Status loaded = load_shared_epoch(shared, files).status();
         if (loaded.ok()) continue;
-        if (!is_loss(loaded)) return loaded;
+        if (!is_damage(loaded)) return loaded;
         whole.erase(found);
     }
     return whole;
@@ -108,7 +108,7 @@ Result<NodeShare::End> NodeShare::write(const Streams& streams, Lock lock, const
     job.rank_count = record_.rank_count;
     job.offers = plan_.offers;
     auto parts = streams();
-    parts_unusable_ = !parts.ok() && is_loss(parts.status());
+    parts_unusable_ = !parts.ok() && is_damage(parts.status());
     TAILRACE_TRY(parts.status());
     job.streams = std::move(*parts);
     TAILRACE_ASSIGN(const auto flusher, NodeFlusher::create(context_, nullptr));

@@ -20,11 +20,6 @@ namespace tailrace::internal {
 // and indices were read, because captured parts are given up for them.
 Result<std::vector<EpochKey>> whole_in(Storage& shared, const PlanRecord& record);
 
-// What is to be read is missing or damaged.
-inline bool is_loss(const Status& why) {
-    return why.code() == Code::corrupt || why.code() == Code::not_found;
-}
-
 class NodeShare {
   public:
     // Of `config`, what NodeDrain says counts.

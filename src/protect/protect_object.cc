@@ -208,9 +208,8 @@ Status ObjectWriter::finish() {
 void ObjectWriter::discard() {
     if (file_) (void)file_->close();
     for (const auto& path : {unfinished_path_, path_}) {
-        const auto removed = storage_.remove(path);
-        if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::info, "{} could not be removed: {}", path, removed.message());
+        const auto removed = remove_if_there(storage_, path);
+        if (!removed.ok()) log(LogLevel::info, "{} could not be removed: {}", path, removed.message());
     }
 }
 

@@ -75,9 +75,8 @@ void drop_old_records(Storage& storage, const std::string& directory, size_t kee
     std::sort(entries->begin(), entries->end(),
               [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.modified > b.modified; });
     for (size_t i = keep; i < entries->size(); ++i) {
-        const Status removed = storage.remove(join_path(directory, (*entries)[i].name));
-        if (!removed.ok() && removed.code() != Code::not_found)
-            log(LogLevel::info, "an old record could not be removed: {}", removed.message());
+        const Status removed = remove_if_there(storage, join_path(directory, (*entries)[i].name));
+        if (!removed.ok()) log(LogLevel::info, "an old record could not be removed: {}", removed.message());
     }
 }
 

@@ -131,8 +131,8 @@ std::optional<OwnPart> CapturedParts::retire(uint32_t keep, bool recycle) {
 }
 
 void CapturedParts::remove(const std::string& path) {
-    auto removed = context_.local->remove(path);
-    if (!removed.ok() && removed.code() != Code::not_found)
+    auto removed = remove_if_there(*context_.local, path);
+    if (!removed.ok())
         log(LogLevel::warning, "a captured part that is no longer needed could not be removed: {}",
             removed.message());
 }

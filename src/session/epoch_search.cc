@@ -134,10 +134,9 @@ Result<EpochSearch::Candidates> EpochSearch::find() {
 
 // Reads the heads of the K files on this rank.
 Result<SharedEpoch> EpochSearch::load_here(EpochKey key) const {
-    TAILRACE_ASSIGN(const auto listed,
-                    list_shared(*context_.shared, context_.config.shared_dir, context_.config.name));
-    for (const auto& files : listed)
-        if (files.key == key) return load_shared_epoch(*context_.shared, files);
+    TAILRACE_ASSIGN(const auto files,
+                    find_shared(*context_.shared, context_.config.shared_dir, context_.config.name, key));
+    if (files) return load_shared_epoch(*context_.shared, *files);
     return Status(Code::not_found,
                   fmt::format("{} has no files in {}", to_string(key), context_.config.shared_dir));
 }

@@ -4,15 +4,6 @@
 
 namespace tailrace::internal {
 
-namespace {
-
-Status remove_if_there(Storage& storage, const std::string& path) {
-    auto removed = storage.remove(path);
-    return removed.code() == Code::not_found ? Status() : removed;
-}
-
-}  // namespace
-
 Status name_shared_epoch(Storage& storage, const std::string& directory, const std::string& job, EpochKey key,
                          uint32_t file_count) {
     for (uint32_t k = 0; k < file_count; ++k) {
@@ -93,10 +84,8 @@ Status remove_epoch_files(Storage& storage, const std::string& directory, Shared
 
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
                            EpochKey key) {
-    TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
-    for (auto& files : epochs)
-        if (files.key == key) return remove_epoch_files(storage, directory, std::move(files));
-    return {};
+    TAILRACE_ASSIGN(auto files, find_shared(storage, directory, job, key));
+    return files ? remove_epoch_files(storage, directory, std::move(*files)) : Status();
 }
 
 }  // namespace tailrace::internal

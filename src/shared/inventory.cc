@@ -31,15 +31,10 @@ Writing look_at(Storage& storage, const SharedFileEntry& file) {
     auto writing = Writing::done;
     for (const auto& slot : head->slots) {
         if (slot.ok()) continue;
-        if (slot.status().code() != Code::corrupt && slot.status().code() != Code::not_found)
-            return Writing::foreign;
+        if (!is_damage(slot.status())) return Writing::foreign;
         writing = Writing::begun;
     }
     return writing;
-}
-
-bool is_damage(const Status& why) {
-    return why.code() == Code::corrupt || why.code() == Code::not_found;
 }
 
 bool any_foreign(Storage& storage, const SharedEpochFiles& files) {
@@ -207,10 +202,8 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
 
 Status remove_for_rewrite(Storage& storage, const std::string& directory, const std::string& job,
                           EpochKey key, uint64_t run_uid) {
-    TAILRACE_ASSIGN(const auto epochs, list_shared(storage, directory, job));
-    const auto found = std::find_if(epochs.begin(), epochs.end(),
-                                    [&](const SharedEpochFiles& files) { return files.key == key; });
-    if (found == epochs.end()) return {};
+    TAILRACE_ASSIGN(const auto found, find_shared(storage, directory, job, key));
+    if (!found) return {};
     const Status loaded = load_shared_epoch(storage, *found).status();
     if (loaded.ok())
         return Status(Code::already_exists, fmt::format("{} is complete in {}", to_string(key), directory));

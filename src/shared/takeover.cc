@@ -42,8 +42,7 @@ Result<bool> complete_under_any(Storage& storage, const std::string& directory,
                                 const std::vector<StreamInfo>* streams) {
     for (const auto& name : names) {
         const auto head = read_shared_head(storage, join_path(directory, name));
-        const auto code = head.status().code();
-        if (code == Code::not_found || code == Code::corrupt) continue;
+        if (is_damage(head.status())) continue;
         TAILRACE_TRY(with_advice(head.status()));
         if (!belongs_to(head->header, expected) || !missing_leaders(*head).empty()) continue;
         // Each segment names all streams of the group.
@@ -75,8 +74,7 @@ Result<std::map<EpochKey, std::vector<SharedFileEntry>>> list_takeovers(Storage&
 
 Result<bool> is_complete(Storage& storage, const SharedFileEntry& takeover) {
     const auto head = read_shared_head(storage, takeover.path);
-    const auto code = head.status().code();
-    if (code == Code::not_found || code == Code::corrupt) return false;
+    if (is_damage(head.status())) return false;
     TAILRACE_TRY(with_advice(head.status()));
     const auto& header = head->header;
     const auto& name = takeover.name;
@@ -86,16 +84,14 @@ Result<bool> is_complete(Storage& storage, const SharedFileEntry& takeover) {
 
 Result<SharedEpochFiles> files_of(Storage& storage, const std::string& directory, const std::string& job,
                                   EpochKey key) {
-    TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
-    for (auto& files : epochs)
-        if (files.key == key) return std::move(files);
-    return SharedEpochFiles{job, key, {}};
+    TAILRACE_ASSIGN(auto files, find_shared(storage, directory, job, key));
+    return std::move(files).value_or(SharedEpochFiles{job, key, {}});
 }
 
 Status remove_takeovers(Storage& storage, const std::vector<SharedFileEntry>& takeovers) {
     for (const auto& takeover : takeovers) {
-        const Status removed = storage.remove(takeover.path);
-        if (!removed.ok() && removed.code() != Code::not_found) return with_advice(removed);
+        const Status removed = remove_if_there(storage, takeover.path);
+        if (!removed.ok()) return with_advice(removed);
     }
     return {};
 }
@@ -163,7 +159,7 @@ Result<bool> name_once(Storage& storage, const std::string& directory, const std
         const auto epoch = load_shared_epoch(storage, attempt.files);
         // corrupt: of a group with several files, some are the program's and some the node's. The node
         // has not written all of its own yet.
-        if (epoch.status().code() == Code::not_found || epoch.status().code() == Code::corrupt) continue;
+        if (is_damage(epoch.status())) continue;
         TAILRACE_TRY(epoch.status());
         if (!attempt.takeovers.empty()) {
             // Under the names that readers know there must not be files of two K's that could both be whole.
@@ -198,11 +194,10 @@ Result<TakeoverProgress> takeover_progress(Storage& storage, const std::string& 
     TakeoverProgress progress;
     progress.missing = all_leaders(header);
     const auto head = read_shared_head(storage, join_path(directory, takeover_name(name)));
-    const auto code = head.status().code();
-    progress.begun = code != Code::not_found;
+    progress.begun = head.status().code() != Code::not_found;
     if (head.ok() && head->header == header)
         progress.missing = missing_leaders(*head);
-    else if (!head.ok() && code != Code::not_found && code != Code::corrupt)
+    else if (!head.ok() && !is_damage(head.status()))
         return with_advice(head.status());
     TAILRACE_ASSIGN(
         progress.complete_under_its_name,
@@ -231,8 +226,7 @@ Result<std::unique_ptr<NumberLock>> lock_share(Storage& storage, const std::stri
 
 Status remove_share_locks(Storage& storage, const std::string& directory, const std::string& job,
                           EpochKey key) {
-    const Status removed = storage.remove(join_path(directory, to_string(TakeoverLockName{job, key})));
-    return removed.code() == Code::not_found ? Status() : with_advice(removed);
+    return with_advice(remove_if_there(storage, join_path(directory, to_string(TakeoverLockName{job, key}))));
 }
 
 Result<bool> file_is_complete(Storage& storage, const std::string& directory, const SharedHeader& header) {

@@ -66,6 +66,11 @@ std::string join_path(const std::string& directory, const std::string& name) {
     return directory + "/" + name;
 }
 
+Status remove_if_there(Storage& storage, const std::string& path) {
+    Status removed = storage.remove(path);
+    return removed.code() == Code::not_found ? Status() : removed;
+}
+
 Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions& options) {
     if (options.engine == IoEngine::posix) return make_posix_storage(options.rules);
 #if TAILRACE_HAVE_IO_URING

@@ -241,5 +241,7 @@ Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions&
 
 // "a/b" from "a" and "b"; an absolute `name` is not expected.
 std::string join_path(const std::string& directory, const std::string& name);
+// Removes a file that may be gone already.
+Status remove_if_there(Storage& storage, const std::string& path);
 
 }  // namespace tailrace::internal

@@ -148,6 +148,12 @@ TEST_F(SharedCatalogTest, ListsEpochsOfAJobInOrderAndPassesOverForeignNames) {
     ASSERT_EQ((*golden)[2].files.size(), 2u);
     EXPECT_EQ((*golden)[2].files[1].name.index, 1u);
     EXPECT_EQ((*golden)[2].files[1].bytes, storage.files.at((*golden)[2].files[1].path).size());
+    const auto one = find_shared(storage, directory, "golden", {20, 4});
+    ASSERT_TRUE(one.ok() && one->has_value());
+    EXPECT_EQ((**one).files.size(), 2u);
+    const auto none = find_shared(storage, directory, "golden", {20, 3});
+    ASSERT_TRUE(none.ok());
+    EXPECT_FALSE(none->has_value()) << "there is no such file";
     auto all = list_shared(storage, directory, "");
     ASSERT_TRUE(all.ok());
     ASSERT_EQ(all->size(), 4u);
@@ -164,6 +170,7 @@ TEST_F(SharedCatalogTest, DirectoryUnderAFilesNameIsPassedOver) {
 
 TEST_F(SharedCatalogTest, NoDirectoryIsNotFoundAndAnEmptyOneHasNoEpochs) {
     expect_code(list_shared(storage, "nowhere", ""), Code::not_found, "nowhere");
+    expect_code(find_shared(storage, "nowhere", "golden", {1, 1}), Code::not_found, "nowhere");
     storage.empty_directory = directory;
     auto none = list_shared(storage, directory, "");
     ASSERT_TRUE(none.ok());

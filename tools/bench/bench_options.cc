@@ -10,15 +10,6 @@
 
 namespace tailrace::internal::tool {
 
-namespace {
-
-Status remove_if_there(Storage& storage, const std::string& path) {
-    const Status removed = storage.remove(path);
-    return removed.code() == Code::not_found ? Status() : removed;
-}
-
-}  // namespace
-
 void BenchOptions::add_to(CLI::App& command) {
     command.add_option("dir", directory, "A directory on the file system to measure (created if missing)")
         ->required()
