@@ -65,10 +65,9 @@ Result<std::unique_ptr<NodeAgent>> NodeAgent::create(const JobContext& context, 
 void NodeAgent::recover(FlushJob job) {
     const EpochKey key = job.key;
     auto& epoch = epochs_[key];
-    epoch.recovered = true;
     epoch.complete = true;
     epoch.flush = true;
-    epoch.job = std::move(job);
+    epoch.recovered = std::move(job);
     plans_.recovered(key);
     {
         MutexLock lock(mutex_);
@@ -358,7 +357,7 @@ void NodeAgent::on_node_complete(const NodeLedger::Complete& complete) {
         auto& epoch = epochs_[key];
         epoch.complete = true;
         if (protector_ && !epoch.ended && wants_protection(context_, complete.news.sequence)) {
-            epoch.protecting = true;
+            epoch.protection = Protection::running;
             protector_->start(protect_job_of(context_, key, complete.captures));
         }
         if (context_.config.queue_policy == QueuePolicy::wait) epoch.flush = complete.news.for_shared;
@@ -380,8 +379,10 @@ void NodeAgent::on_decision(const Decision& decision) {
 
 void NodeAgent::maybe_start(EpochKey key, Epoch& epoch) {
     offer_local(key, epoch);
-    if (!epoch.complete || !epoch.flush || !*epoch.flush || epoch.queued || epoch.ended) return;
-    epoch.queued = true;
+    if (!epoch.complete || !epoch.flush.value_or(false) || epoch.flushing != Flushing::not_begun ||
+        epoch.ended)
+        return;
+    epoch.flushing = Flushing::queued;
     to_start_.push_back(key);
     start_queued();
 }
@@ -392,7 +393,7 @@ void NodeAgent::start_queued() {
     while (!to_start_.empty()) {
         const EpochKey key = to_start_.front();
         auto& epoch = epochs_[key];
-        if (epoch.protecting && !epoch.ended) return;
+        if (epoch.protection == Protection::running && !epoch.ended) return;
         to_start_.pop_front();
         if (!epoch.ended) start(key, epoch);
     }
@@ -401,7 +402,7 @@ void NodeAgent::start_queued() {
 void NodeAgent::start(EpochKey key, Epoch& epoch) {
     FlushJob job;
     if (epoch.recovered) {
-        job = std::move(epoch.job);
+        job = std::move(*epoch.recovered);
     } else {
         job.job = context_.config.name;
         job.key = key;
@@ -414,7 +415,7 @@ void NodeAgent::start(EpochKey key, Epoch& epoch) {
         job.may_commit = false;
     }
     INVARIANT(job.key == key && (epoch.recovered || !job.streams.empty()));
-    epoch.started = true;
+    epoch.flushing = Flushing::running;
     tell_ranks(epoch, EpochFlushing{key});
     aggregator_->start(std::move(job));
     if (epoch.recovered) return;  // was verified when the session began
@@ -426,7 +427,8 @@ void NodeAgent::on_ended(const EpochEnded& ended) {
     if (epoch.ended) return;
     epoch.ended = ended;
     // Give it up even if its flush has not begun here: peers may have sent messages about it.
-    if (ended.state == EpochState::failed && !epoch.let_go) aggregator_->give_up(ended.key, ended.why);
+    if (ended.state == EpochState::failed && epoch.flushing != Flushing::over)
+        aggregator_->give_up(ended.key, ended.why);
     // Nodes that cannot have it whole wait for nobody.
     if (protector_ && ended.state == EpochState::failed) protector_->give_up(ended.key, ended.why);
     start_queued();
@@ -437,8 +439,7 @@ void NodeAgent::on_ended(const EpochEnded& ended) {
 void NodeAgent::on_protected(const ProtectResult& result) {
     to_root(report_protection(context_, result));
     auto& epoch = epochs_[result.key];
-    epoch.protecting = false;
-    epoch.is_protected = result.status.ok();
+    epoch.protection = result.status.ok() ? Protection::done : Protection::none;
     offer_local(result.key, epoch);
     start_queued();
     if (epoch.final()) finish(result.key, epoch);
@@ -456,15 +457,15 @@ void NodeAgent::on_result(const FlushResult& result) {
     if (context_.config.record)
         to_root(NodeFlushed{result.key, {context_.node, result.group, result.statistics}});
     auto& epoch = epochs_[result.key];
-    const bool first = !epoch.let_go;
-    epoch.let_go = true;
+    const bool was_running = epoch.flushing == Flushing::running;
+    epoch.flushing = Flushing::over;
     if (result.coordinator)
         to_root(GroupResult{result.key, result.group, result.status, result.statistics.seconds});
-    if (first && epoch.started && epoch.final()) finish(result.key, epoch);
+    if (was_running && epoch.final()) finish(result.key, epoch);
 }
 
 void NodeAgent::finish(EpochKey key, Epoch& epoch) {
-    INVARIANT(epoch.ended && is_final(epoch.ended->state) && (epoch.let_go || !epoch.started));
+    INVARIANT(epoch.final() && is_final(epoch.ended->state));
     if (epoch.ended->refused) remove_refused(epoch);
     commit_checks_.forget(key);
     plans_.ended(*epoch.ended);

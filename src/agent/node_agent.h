@@ -98,22 +98,32 @@ class NodeAgent final : private CommitChecks::Agent {
     uint64_t buffer_bytes_used() const;
 
   private:
+    // The flush of an epoch on this node.
+    //   queued    its turn comes, unless it ends before
+    //   running   the aggregator has the job, and reads captured parts
+    //   over      it reads them no more
+    enum class Flushing { not_begun, queued, running, over };
+    // The work of this node's set. While it runs, the protector reads captured parts. If it fails, it is
+    // `none` again.
+    enum class Protection { none, running, done };
+    // Of an epoch that is kept local: the group hears what this node brings, and then this node knows what
+    // all nodes of the group bring.
+    enum class LocalPlan { none, offered, known };
     struct Epoch {
         std::vector<Captured> captures;
-        bool complete = false;  // all ranks of the node have captured it
-        bool recovered = false;
-        FlushJob job;               // only for a recovered epoch
-        std::optional<bool> flush;  // empty: not decided yet
-        bool queued = false;        // its turn to start comes, or has come
-        bool offered = false;       // it is kept local, and the group hears what this node brings
-        bool planned = false;       // and this node knows what all nodes of the group bring
-        bool started = false;       // the aggregator has the job
-        bool let_go = false;        // the aggregator reads no captured part of it any more
-        bool protecting = false;    // the protector reads its captured parts
-        bool is_protected = false;  // by this node's set
+        bool complete = false;              // all ranks of the node have captured it
+        std::optional<FlushJob> recovered;  // of an earlier run: its job, which is moved when it starts
+        std::optional<bool> flush;          // empty: not decided yet
+        Flushing flushing = Flushing::not_begun;
+        Protection protection = Protection::none;
+        LocalPlan local_plan = LocalPlan::none;
         std::optional<EpochEnded> ended;
-        bool awaits_plan() const { return ended->state == EpochState::kept_local && !planned; }
-        bool final() const { return ended && (!started || let_go) && !protecting; }
+        bool awaits_plan() const {
+            return ended->state == EpochState::kept_local && local_plan != LocalPlan::known;
+        }
+        bool final() const {
+            return ended && flushing != Flushing::running && protection != Protection::running;
+        }
     };
 
     NodeAgent(const JobContext& context, OwnRank& own_rank);

@@ -113,14 +113,14 @@ Result<bool> NodeAgent::step_ended() {
     bool moved = aggregator_->step();
     for (const auto& result : aggregator_->take_results()) {
         auto& epoch = epochs_[result.key];
-        epoch.let_go = true;
+        epoch.flushing = Flushing::over;
         if (epoch.final()) finish(result.key, epoch);
     }
     if (protector_) {
         moved |= protector_->step();
         for (const auto& result : protector_->take_results()) {
             auto& epoch = epochs_[result.key];
-            epoch.protecting = false;
+            epoch.protection = Protection::none;
             if (epoch.final()) finish(result.key, epoch);
         }
     }

@@ -17,16 +17,19 @@ Group NodeAgent::own_group() const {
 // A node of the same group has this plan already.
 void NodeAgent::on_planned(EpochKey key, const std::vector<NodeOffer>& offers) {
     const auto keeper = copy_keeper_of_node(context_);
-    if (keeper && !in_one_group(context_, context_.node, *keeper) && epochs_[key].is_protected)
+    if (keeper && !in_one_group(context_, context_.node, *keeper) &&
+        epochs_[key].protection == Protection::done)
         post_to_node(*keeper, PlanToKeep{key, offers});
 }
 
 // An epoch that is kept local gets a plan record as well, and no flush tells the nodes of a group what
 // each of them brings. As before a flush, its protection comes first.
 void NodeAgent::offer_local(EpochKey key, Epoch& epoch) {
-    if (!epoch.complete || epoch.flush.value_or(true) || epoch.protecting || epoch.offered) return;
+    if (!epoch.complete || epoch.flush.value_or(true) || epoch.protection == Protection::running ||
+        epoch.local_plan != LocalPlan::none)
+        return;
     if (epoch.ended && !epoch.ended->parts_stay()) return;
-    epoch.offered = true;
+    epoch.local_plan = LocalPlan::offered;
     NodeOffered news{key, {context_.node, {}}};
     for (const auto& capture : epoch.captures) news.offer.streams.push_back(capture.stream);
     std::sort(news.offer.streams.begin(), news.offer.streams.end(),
@@ -52,7 +55,7 @@ void NodeAgent::on_offered(const NodeOffered& news) {
 
 void NodeAgent::on_group_offered(const GroupOffered& news) {
     auto& epoch = epochs_[news.key];
-    epoch.planned = true;
+    epoch.local_plan = LocalPlan::known;
     if (epoch.ended && !epoch.ended->parts_stay()) return;
     plans_.planned_local(news.key, news.offers);
     on_planned(news.key, news.offers);
