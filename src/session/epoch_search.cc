@@ -37,6 +37,19 @@ uint64_t manifest_bytes(const std::optional<LocalEpoch>& local, const std::optio
     return sum;
 }
 
+// A rank is in no state to take any epoch, asked for something that makes no sense for this one, or
+// cannot reach the others. No other source would help, nor an older epoch, and the epoch is not damaged.
+bool is_own_fault(const Status& status) {
+    return status.code() == Code::invalid_argument || status.code() == Code::failed_state ||
+           status.code() == Code::out_of_memory || status.code() == Code::no_space ||
+           status.code() == Code::transport;
+}
+
+// Or the epoch does not have what the caller asked for.
+bool is_refusal(const Status& status) {
+    return is_own_fault(status) || status.code() == Code::not_found;
+}
+
 }  // namespace
 
 bool EpochSearch::reachable(const KnownPart& part, int rank) const {
@@ -200,17 +213,6 @@ Status EpochSearch::try_sources(const Candidate& candidate, bool any_rank, std::
 EpochSearch::Attempt EpochSearch::try_candidate(const Candidate& candidate, bool any_rank, const Use& use,
                                                 std::unique_ptr<EpochReader>& reader) {
     using Outcome = Attempt::Outcome;
-    // A rank is in no state to take any epoch, asked for something that makes no sense for this one, or
-    // cannot reach the others. No other source would help, nor an older epoch, and the epoch is not damaged.
-    auto is_own_fault = [](const Status& status) {
-        return status.code() == Code::invalid_argument || status.code() == Code::failed_state ||
-               status.code() == Code::out_of_memory || status.code() == Code::no_space ||
-               status.code() == Code::transport;
-    };
-    // Or the epoch does not have what the caller asked for.
-    auto is_refusal = [&](const Status& status) {
-        return is_own_fault(status) || status.code() == Code::not_found;
-    };
     const bool own_ranks = local_serves_own_ranks(candidate);
     Status local_failure;
     if (local_serves_any_rank(candidate) || (own_ranks && !any_rank)) {
