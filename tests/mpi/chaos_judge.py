@@ -19,6 +19,22 @@ def newest(keys):
     return max((epoch for _, epoch in keys), default=0)
 
 
+def waiting_in(said):
+    """(key, numbers of nodes) of the epochs that wait, by the JSON of an agent or a drain."""
+    try:
+        epochs = json.JSONDecoder().raw_decode(said)[0]["epochs"]
+    except (ValueError, KeyError):
+        return []
+    return [
+        (
+            (epoch["run"], epoch["epoch"]),
+            {int(number) for text in epoch["waiting_for"] for number in re.findall(r"\bnode (\d+)", text)},
+        )
+        for epoch in epochs
+        if epoch["state"] == "waiting"
+    ]
+
+
 class Judge:
     """Keys are (run, epoch). Methods that find something wrong call job.fail()."""
 
@@ -104,9 +120,17 @@ class Judge:
         return self.job.look().planned_everywhere(self.layouts)
 
     def check_finished(self, said):
-        """What every node has a plan record of is committed, or something newer is."""
+        """What every node has a plan record of is committed, or something newer is. The exception is
+        an epoch of fewer nodes: the others may wait with a newer one for a lost node that never had
+        the older one, and so cannot bring them back to it."""
         complete = self.check_committed()
-        left = {key for key in self.planned_everywhere() if key > max(complete, default=(0, 0))}
+        plans, waiting = self.job.look().plans, waiting_in(said)
+        left = {
+            key
+            for key in self.planned_everywhere()
+            if key > max(complete, default=(0, 0))
+            and not any(newer > key and not nodes & plans[key] for newer, nodes in waiting)
+        }
         if left:
             self.job.fail(f"{left} have a plan record on every node and were not committed: {said}")
         return complete
