@@ -4,70 +4,78 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
+
+#include "record/json_text.h"
 
 namespace tailrace::internal {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// Bytes that are not UTF-8 (in a path, for example) must not cost the line.
-std::string line(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 double seconds_of_us(uint64_t us) {
     return static_cast<double>(us) * 1e-6;
 }
 
-Json json_of(const WriterStatistics& writer) {
-    return {{"local_bytes", writer.local_bytes},
-            {"received_bytes", writer.received_bytes},
-            {"local_chunks", writer.local_chunks},
-            {"received_chunks", writer.received_chunks},
-            {"read_seconds", writer.read_seconds},
-            {"local_write_seconds", writer.local_write_seconds},
-            {"received_write_seconds", writer.received_write_seconds},
-            {"idle_seconds", writer.idle_seconds}};
+std::string json_of(const WriterStatistics& writer) {
+    return JsonObject()
+        .put("local_bytes", writer.local_bytes)
+        .put("received_bytes", writer.received_bytes)
+        .put("local_chunks", writer.local_chunks)
+        .put("received_chunks", writer.received_chunks)
+        .put("read_seconds", writer.read_seconds)
+        .put("local_write_seconds", writer.local_write_seconds)
+        .put("received_write_seconds", writer.received_write_seconds)
+        .put("idle_seconds", writer.idle_seconds)
+        .text();
 }
 
-Json json_of(const NodeRecord& node) {
+std::string json_of(const NodeRecord& node) {
     const FlushStatistics& numbers = node.statistics;
-    Json json{{"node", node.node},
-              {"group", node.group},
-              {"role", numbers.leader ? "leader" : "follower"},
-              {"seconds", numbers.seconds}};
-    if (!numbers.leader) {
-        json["sent_bytes"] = numbers.sent_bytes;
-        json["sent_chunks"] = numbers.chunks_sent;
-        json["credit_wait_seconds"] = numbers.credit_wait_seconds;
-        return json;
-    }
-    json["plan_seconds"] = numbers.plan_seconds;
-    json["prepare_seconds"] = numbers.prepare_seconds;
-    json["move_seconds"] = numbers.move_seconds;
-    json["commit_seconds"] = numbers.commit_seconds;
-    json["local_bytes"] = numbers.local_bytes;
-    json["received_bytes"] = numbers.received_bytes;
-    json["received_chunks"] = numbers.chunks_received;
-    json["chunk_wait_seconds"] = seconds_of_us(numbers.chunk_wait_us);
-    json["longest_chunk_wait_seconds"] = seconds_of_us(numbers.largest_chunk_wait_us);
-    json["write_seconds"] = numbers.write_seconds;
-    json["sync_seconds"] = numbers.sync_seconds;
-    json["threads"] = Json::array();
-    for (const WriterStatistics& writer : numbers.writers) json["threads"].push_back(json_of(writer));
-    return json;
+    JsonObject json;
+    json.put("node", node.node)
+        .put("group", node.group)
+        .put("role", numbers.leader ? "leader" : "follower")
+        .put("seconds", numbers.seconds);
+    if (!numbers.leader)
+        return json.put("sent_bytes", numbers.sent_bytes)
+            .put("sent_chunks", numbers.chunks_sent)
+            .put("credit_wait_seconds", numbers.credit_wait_seconds)
+            .text();
+    return json.put("plan_seconds", numbers.plan_seconds)
+        .put("prepare_seconds", numbers.prepare_seconds)
+        .put("move_seconds", numbers.move_seconds)
+        .put("commit_seconds", numbers.commit_seconds)
+        .put("local_bytes", numbers.local_bytes)
+        .put("received_bytes", numbers.received_bytes)
+        .put("received_chunks", numbers.chunks_received)
+        .put("chunk_wait_seconds", seconds_of_us(numbers.chunk_wait_us))
+        .put("longest_chunk_wait_seconds", seconds_of_us(numbers.largest_chunk_wait_us))
+        .put("write_seconds", numbers.write_seconds)
+        .put("sync_seconds", numbers.sync_seconds)
+        .put_json("threads", json_array(numbers.writers, [](const auto& writer) { return json_of(writer); }))
+        .text();
 }
 
-Json json_of(const ProtectionRecord& node) {
-    Json json{{"node", node.node},
-              {"protected", node.done},
-              {"seconds", node.seconds},
-              {"sent_bytes", node.sent_bytes},
-              {"kept_bytes", node.kept_bytes}};
-    if (!node.why.empty()) json["why"] = node.why;
-    return json;
+std::string json_of(const ProtectionRecord& node) {
+    JsonObject json;
+    json.put("node", node.node)
+        .put("protected", node.done)
+        .put("seconds", node.seconds)
+        .put("sent_bytes", node.sent_bytes)
+        .put("kept_bytes", node.kept_bytes);
+    if (!node.why.empty()) json.put("why", node.why);
+    return json.text();
+}
+
+std::string json_of(const CaptureNumbers& capture) {
+    return JsonObject()
+        .put("ranks", capture.ranks)
+        .put("bytes", capture.bytes)
+        .put("least_seconds", capture.least_seconds)
+        .put("mean_seconds", capture.sum_seconds / capture.ranks)
+        .put("most_seconds", capture.most_seconds)
+        .put("most_wait_seconds", capture.most_wait_seconds)
+        .put("most_blocked_seconds", capture.most_blocked_seconds)
+        .text();
 }
 
 std::string uid_text(uint64_t uid) {
@@ -117,66 +125,62 @@ CaptureNumbers capture_numbers(uint64_t bytes, double seconds, double wait_secon
 }
 
 std::string to_json_line(const SessionRecord& session) {
-    Json settings = Json::object();
-    for (const auto& [key, value] : session.settings) settings[key] = value;
-    return line({{"record", "session"},
-                 {"run_uid", uid_text(session.run_uid)},
-                 {"job", session.job},
-                 {"run", session.run},
-                 {"began_unix_ms", session.began_unix_ms},
-                 {"tailrace", session.version},
-                 {"host", session.host},
-                 {"shared_dir", session.shared_dir},
-                 {"file_system", session.file_system},
-                 {"io_engine", session.io_engine},
-                 {"ranks", session.ranks},
-                 {"nodes", session.nodes},
-                 {"settings", std::move(settings)}});
+    JsonObject settings;
+    for (const auto& [key, value] : session.settings) settings.put(key, value);
+    return JsonObject()
+               .put("record", "session")
+               .put("run_uid", uid_text(session.run_uid))
+               .put("job", session.job)
+               .put("run", session.run)
+               .put("began_unix_ms", session.began_unix_ms)
+               .put("tailrace", session.version)
+               .put("host", session.host)
+               .put("shared_dir", session.shared_dir)
+               .put("file_system", session.file_system)
+               .put("io_engine", session.io_engine)
+               .put("ranks", session.ranks)
+               .put("nodes", session.nodes)
+               .put_json("settings", settings.text())
+               .text() +
+           "\n";
 }
 
 std::string to_json_line(const EpochRecord& epoch, const SessionRecord& session) {
-    const CaptureNumbers& capture = epoch.capture;
-    Json json{{"record", "epoch"},
-              {"run_uid", uid_text(session.run_uid)},
-              {"epoch", epoch.key.epoch},
-              {"run", epoch.key.run},
-              {"state", epoch.state},
-              {"ended_unix_ms", epoch.ended_unix_ms},
-              {"flush_seconds", epoch.flush_seconds}};
-    if (!epoch.why.empty()) json["why"] = epoch.why;
-    if (capture.ranks > 0)
-        json["capture"] = {{"ranks", capture.ranks},
-                           {"bytes", capture.bytes},
-                           {"least_seconds", capture.least_seconds},
-                           {"mean_seconds", capture.sum_seconds / capture.ranks},
-                           {"most_seconds", capture.most_seconds},
-                           {"most_wait_seconds", capture.most_wait_seconds},
-                           {"most_blocked_seconds", capture.most_blocked_seconds}};
-    if (!epoch.protections.empty()) {
-        json["protected"] = epoch.is_protected;
-        json["protection"] = Json::array();
-        for (const ProtectionRecord& node : epoch.protections) json["protection"].push_back(json_of(node));
-    }
-    json["nodes"] = Json::array();
-    for (const NodeRecord& node : epoch.nodes) json["nodes"].push_back(json_of(node));
-    return line(json);
+    JsonObject json;
+    json.put("record", "epoch")
+        .put("run_uid", uid_text(session.run_uid))
+        .put("epoch", epoch.key.epoch)
+        .put("run", epoch.key.run)
+        .put("state", epoch.state)
+        .put("ended_unix_ms", epoch.ended_unix_ms)
+        .put("flush_seconds", epoch.flush_seconds);
+    if (!epoch.why.empty()) json.put("why", epoch.why);
+    if (epoch.capture.ranks > 0) json.put_json("capture", json_of(epoch.capture));
+    const auto text_of = [](const auto& node) { return json_of(node); };
+    if (!epoch.protections.empty())
+        json.put("protected", epoch.is_protected)
+            .put_json("protection", json_array(epoch.protections, text_of));
+    return json.put_json("nodes", json_array(epoch.nodes, text_of)).text() + "\n";
 }
 
 std::string to_json_line(const SessionEnd& end) {
-    return line({{"record", "end"},
-                 {"run_uid", uid_text(end.run_uid)},
-                 {"ended_unix_ms", end.ended_unix_ms},
-                 {"seconds", end.seconds},
-                 {"epochs", end.epochs},
-                 {"blocked_seconds", end.blocked_seconds}});
+    return JsonObject()
+               .put("record", "end")
+               .put("run_uid", uid_text(end.run_uid))
+               .put("ended_unix_ms", end.ended_unix_ms)
+               .put("seconds", end.seconds)
+               .put("epochs", end.epochs)
+               .put("blocked_seconds", end.blocked_seconds)
+               .text() +
+           "\n";
 }
 
 std::string trace_head(const SessionRecord& session, int node) {
-    auto named = [node](const char* what, int track, const std::string& name) {
-        Json json{{"ph", "M"}, {"name", what}, {"pid", node}};
-        if (track > 0) json["tid"] = track;
-        json["args"] = {{"name", name}};
-        return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const auto named = [node](const char* what, int track, const std::string& name) {
+        JsonObject json;
+        json.put("ph", "M").put("name", what).put("pid", node);
+        if (track > 0) json.put("tid", track);
+        return json.put_json("args", JsonObject().put("name", name).text()).text();
     };
     std::string head = "[\n" + named("process_name", 0, fmt::format("{}, node {}", session.job, node));
     head += ",\n" + named("thread_name", 1, "phases");
@@ -189,15 +193,21 @@ std::string to_trace_lines(EpochKey key, int node, const std::vector<FlushEvent>
                            int64_t steady_to_unix_us) {
     std::string text;
     for (const FlushEvent& event : events) {
-        const Json json{
-            {"ph", "X"},
-            {"name", name_of(event.kind)},
-            {"pid", node},
-            {"tid", track_of(event)},
-            {"ts", us_of(event.begin) + steady_to_unix_us},
-            {"dur", us_of(event.end) - us_of(event.begin)},
-            {"args", {{"epoch", key.epoch}, {"run", key.run}, {"bytes", event.bytes}, {"rank", event.rank}}}};
-        text += ",\n" + json.dump();
+        const std::string about = JsonObject()
+                                      .put("epoch", key.epoch)
+                                      .put("run", key.run)
+                                      .put("bytes", event.bytes)
+                                      .put("rank", event.rank)
+                                      .text();
+        text += ",\n" + JsonObject()
+                            .put("ph", "X")
+                            .put("name", name_of(event.kind))
+                            .put("pid", node)
+                            .put("tid", track_of(event))
+                            .put("ts", us_of(event.begin) + steady_to_unix_us)
+                            .put("dur", us_of(event.end) - us_of(event.begin))
+                            .put_json("args", about)
+                            .text();
     }
     return text;
 }

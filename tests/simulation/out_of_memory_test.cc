@@ -32,21 +32,36 @@ namespace {
 using namespace std::chrono_literals;
 using namespace testing_support;
 
-constexpr uint64_t region_bytes = 40'000;
+// During which calls the allocations fail. `save` lasts until the epochs have ended, `capture` only as long
+// as the call.
+enum class Part { none, open, save, capture, restore, ask, close };
 
-// During which calls the allocations fail.
-enum class Part { none, open, save, restore, ask, close };
+// `many`: several writers, and a record. `large`: a region that two threads copy as well.
+enum class Setup { plain, many, large };
+
+struct Case {
+    const char* name;
+    int ranks;
+    bool concurrent;
+    Part part;
+    uint64_t failures;  // how many allocations fail, one after the other
+    const char* redundancy = "none";
+    Setup setup = Setup::plain;
+};
 
 class OutOfMemory {
   public:
-    OutOfMemory(int ranks, bool concurrent, uint64_t failures, const char* redundancy)
-        : ranks_(ranks), concurrent_(concurrent), failures_(failures), redundancy_(redundancy) {}
+    explicit OutOfMemory(const Case& tried)
+        : tried_(tried),
+          ranks_(tried.ranks),
+          region_bytes_(tried.setup == Setup::large ? 16 << 20 : 40'000) {}
 
     // Runs a job that saves two epochs and one that restores, and returns how many allocations the part that
     // is to fail has.
-    uint64_t run(uint64_t n, Part part) {
+    uint64_t run(uint64_t n) {
+        const Part part = tried_.part;
         memory_fails_ = n != 0;
-        FailingAllocator::begin(n, failures_);
+        FailingAllocator::begin(n, tried_.failures);
         VirtualExecutor executor(1, {.pause = 0.05, .most_steps = 2'000'000, .story = {}});
         executor.run([&] {
             const VirtualExecutor::OwnWork own;
@@ -68,7 +83,7 @@ class OutOfMemory {
         int ready = 0;
         run_job(job, [&](int rank, Checkpointer* session, const Status& opened) {
             ASSERT_NE(session, nullptr) << opened.to_string();
-            std::vector<std::byte> state(region_bytes);
+            std::vector<std::byte> state(region_bytes_);
             ASSERT_TRUE(session->register_region("state", state.data(), state.size()).ok());
             // From here on, once all are here.
             if (++ready == ranks_) FailingAllocator::count(armed == Part::save);
@@ -76,7 +91,9 @@ class OutOfMemory {
                 state = content_of(epoch, rank);
                 const Status updated =
                     catching([&] { return session->update_region("state", state.data(), state.size()); });
+                if (armed == Part::capture) FailingAllocator::count(epoch == 1);
                 const Status saved = catching([&] { return session->save(epoch); });
+                if (armed == Part::capture) FailingAllocator::count(false);
                 told(rank, updated);
                 told(rank, saved);
                 told(rank, catching([&] {
@@ -132,7 +149,7 @@ class OutOfMemory {
             told(rank, opened);
             if (session == nullptr) return;
             ++open;
-            std::vector<std::byte> state(region_bytes);
+            std::vector<std::byte> state(region_bytes_);
             ASSERT_TRUE(session->register_region("state", state.data(), state.size()).ok());
             if (++ready == ranks_) FailingAllocator::count(armed == Part::restore);
             const auto restored = catching([&] { return session->restore(std::nullopt, {}); });
@@ -163,12 +180,20 @@ class OutOfMemory {
             return timed(machines.local.at(host), server);
         };
         job.config.files = 1;
-        job.config.redundancy = redundancy_;
+        job.config.redundancy = tried_.redundancy;
+        if (tried_.setup != Setup::plain) {
+            job.config.writers = 2;
+            job.config.record_dir = "/records of that job";
+        }
+        if (tried_.setup == Setup::large) {
+            job.config.copy_threads = 2;
+            job.config.buffer_bytes = 4 << 20;
+        }
         // No path or name fits into a string itself, so each copy is an allocation.
         job.config.name = "a-job-with-a-name-of-some-length";
         job.config.local_dir = "/node-local directory of that job";
         job.config.shared_dir = "/shared directory of that job/run one";
-        job.concurrent = concurrent_;
+        job.concurrent = tried_.concurrent;
         job.connect = [&](const auto& hosts, bool concurrent) {
             network = std::make_unique<Network>(executor, hosts, NetworkCosts{10us, 0us, 0}, concurrent);
             network->on_differing_calls([](const std::string& what) { ADD_FAILURE() << what; });
@@ -177,9 +202,9 @@ class OutOfMemory {
         return job;
     }
 
-    static std::vector<std::byte> content_of(uint64_t epoch, int rank) {
+    std::vector<std::byte> content_of(uint64_t epoch, int rank) const {
         const VirtualExecutor::OwnWork own;
-        return content(epoch, rank, 0, region_bytes);
+        return content(epoch, rank, 0, region_bytes_);
     }
 
     void told(int rank, const Status& status) {
@@ -190,47 +215,37 @@ class OutOfMemory {
         EXPECT_FALSE(status.message().empty()) << "rank " << rank;
     }
 
+    const Case& tried_;
     const int ranks_;
-    const bool concurrent_;
-    const uint64_t failures_;
-    const char* const redundancy_;
+    const uint64_t region_bytes_;
     bool memory_fails_ = false;
     uint64_t committed_ = 0;
     int at_work_ = 0, done_ = 0;
-};
-
-struct Case {
-    const char* name;
-    int ranks;
-    bool concurrent;
-    Part part;
-    uint64_t failures;  // how many allocations fail, one after the other
-    const char* redundancy = "none";
 };
 
 class OutOfMemoryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(OutOfMemoryTest, EveryAllocationMayFail) {
     if (std::getenv("TAILRACE_LOG") == nullptr) set_log_level(LogLevel::off);
-    const auto [name, ranks, concurrent, part, failures, redundancy] = GetParam();
-    const uint64_t all = OutOfMemory(ranks, concurrent, failures, redundancy).run(0, part);
+    const uint64_t all = OutOfMemory(GetParam()).run(0);
     if (const char* single = std::getenv("TAILRACE_ALLOCATION")) {
-        OutOfMemory(ranks, concurrent, failures, redundancy).run(std::strtoull(single, nullptr, 10), part);
+        OutOfMemory(GetParam()).run(std::strtoull(single, nullptr, 10));
         return;
     }
-    std::cout << "each of " << all << " allocations\n";
+    std::cout << "of " << all << " allocations\n";
     EXPECT_GT(all, 50u);
     auto* reached = static_cast<uint64_t*>(
         mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(reached, MAP_FAILED);
     std::vector<std::string> found;
+    // A job with large regions takes a tenth of a second.
+    const uint64_t step = GetParam().setup == Setup::large ? 9 : 1;
     for (*reached = 0; *reached < all && found.size() < 20;) {
         std::fflush(nullptr);
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            while (!HasFailure() && ++*reached <= all)
-                OutOfMemory(ranks, concurrent, failures, redundancy).run(*reached, part);
+            while (!HasFailure() && (*reached += step) <= all) OutOfMemory(GetParam()).run(*reached);
             _exit(HasFailure() ? 1 : 0);
         }
         int status = 0;
@@ -260,7 +275,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"CloseOnFourRanks", 4, true, Part::close, 1}, Case{"CollectiveClose", 4, false, Part::close, 1},
         Case{"ManyInAClose", 4, true, Part::close, 40},
         Case{"ProtectionOnFourRanks", 4, true, Part::save, 1, "partner"},
-        Case{"CollectiveProtection", 4, false, Part::save, 1, "partner"}),
+        Case{"CollectiveProtection", 4, false, Part::save, 1, "partner"},
+        Case{"SeveralWritersAndARecord", 1, true, Part::save, 1, "none", Setup::many},
+        Case{"ManyWithSeveralWritersAndARecord", 2, true, Part::save, 40, "none", Setup::many},
+        Case{"SeveralCopyThreads", 1, true, Part::capture, 1, "none", Setup::large},
+        Case{"ManyWithSeveralCopyThreads", 1, true, Part::capture, 40, "none", Setup::large}),
     [](const ::testing::TestParamInfo<Case>& tried) { return std::string(tried.param.name); });
 
 }  // namespace
