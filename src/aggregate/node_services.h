@@ -12,11 +12,11 @@
 
 #include "aggregate/aggregator_options.h"
 #include "aggregate/messages.h"
-#include "aggregate/throttle.h"
 #include "aggregate/writer_pool.h"
 #include "memory/buffer_pool.h"
 #include "storage/storage.h"
 #include "threads/executor.h"
+#include "threads/throttle.h"
 #include "transport/topology.h"
 #include "transport/transport.h"
 

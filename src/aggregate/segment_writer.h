@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/throttle.h"
 #include "flush/plan.h"
 #include "shared/segment.h"
 #include "storage/storage.h"
 #include "threads/mutex.h"
+#include "threads/throttle.h"
 
 namespace tailrace::internal {
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "aggregate/throttle.h"
 #include "base/caught.h"
 #include "base/units.h"
 #include "protect/coding.h"
 #include "protect/set_layout.h"
+#include "threads/throttle.h"
 
 namespace tailrace::internal {
 

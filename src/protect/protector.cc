@@ -17,7 +17,6 @@
 #include <set>
 
 #include "aggregate/graveyard.h"
-#include "aggregate/throttle.h"
 #include "aggregate/writer_pool.h"
 #include "base/invariant.h"
 #include "base/log.h"
@@ -28,6 +27,7 @@
 #include "protect/protect_together.h"
 #include "protect/set_layout.h"
 #include "threads/executor.h"
+#include "threads/throttle.h"
 
 namespace tailrace::internal {
 

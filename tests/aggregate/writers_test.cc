@@ -5,8 +5,8 @@
 #include <future>
 #include <thread>
 
-#include "aggregate/throttle.h"
 #include "aggregate/writer_pool.h"
+#include "threads/throttle.h"
 
 namespace tailrace::internal {
 namespace {

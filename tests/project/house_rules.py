@@ -3,6 +3,7 @@
 A tree is a directory and the project's files in it (what git tracks or would track; without git, all files
 outside build directories). Complaints are "path:line: what is wrong".
 """
+import collections
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import subprocess
 CODE = (".h", ".hpp", ".c", ".cc")
 TEXT = CODE + (".py", ".sh", ".md", ".txt", ".cmake", ".in", ".json", ".toml", ".1", ".3", ".map", ".svg", "")
 MOST_LINES = 600
+MOST_FILES = 24
 
 # Library code leaves ending and printing to the program. One function may print: the default of the log.
 FORBIDDEN_CALLS = re.compile(
@@ -123,6 +125,14 @@ def library_never_exits_or_prints(tree):
                 bad.append("%s:%d: %s: the library leaves exiting and printing to the program"
                            % (path, line, what))
     return bad
+
+
+def folders_are_small(tree, most=MOST_FILES):
+    """A folder of the library has no more files than a reader takes in. (Not among RULES: its planted case has more
+    than one file.)"""
+    count = collections.Counter(os.path.dirname(path) for path in tree.code("src"))
+    return [f"{folder}: {files} files; a folder has {most} at most" for folder, files in sorted(count.items())
+            if files > most]
 
 
 def files_are_small(tree):

@@ -62,6 +62,16 @@ class RuleComplains(unittest.TestCase):
         self.assertEqual(sorted(BREAKS), sorted(r.__name__ for r in house_rules.RULES))
 
 
+    def test_a_folder_may_not_have_too_many_files(self):
+        self.assertEqual(house_rules.folders_are_small(house_rules.Tree(PROJECT)), [])
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "src/base"))
+            for name in ("a.cc", "a.h", "b.h", "CMakeLists.txt"):
+                open(os.path.join(root, "src/base", name), "w").close()
+            tree = house_rules.Tree(root)
+            self.assertEqual(house_rules.folders_are_small(tree, 3), [])
+            self.assertEqual(house_rules.folders_are_small(tree, 2), ["src/base: 3 files; a folder has 2 at most"])
+
     def test_a_map_may_not_name_a_file_that_is_gone(self):
         with tempfile.TemporaryDirectory() as root:
             for path, text in (("src/base/there.cc", ""), ("CONTRIBUTING.md", "see\n`base/gone.cc`, `base/there`\n")):

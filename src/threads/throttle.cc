@@ -1,4 +1,4 @@
-#include "aggregate/throttle.h"
+#include "threads/throttle.h"
 
 #include <algorithm>
 
