@@ -322,7 +322,8 @@ def save_steps_that_differ(place: str) -> None:
     session = open_session(place)
 
     def expect_failure(step: int) -> None:
-        with pytest.raises(tailrace.Error, match=r"save number \d+ has different epochs: .*; earlier epochs are intact"):
+        different = r"save number \d+ has different epochs: .*; earlier epochs are intact"
+        with pytest.raises(tailrace.Error, match=different):
             session.wait(step)
 
     session.save(1, state_of(1))
