@@ -4,8 +4,9 @@
 //     #include <boost/serialization/vector.hpp>   // for what the object holds
 //     client->mem_protect(1, veloc::boost::serializer(object), veloc::boost::deserializer(object));
 //
-// The object must live as long as it is protected. The deserializer returns false if the bytes are not such
-// an object; the object may then be half read. Link with Boost's library (-lboost_serialization).
+// The functions run in the thread that calls checkpoint_mem or recover_mem. They keep a reference: the object
+// stays yours, and must live as long as it is protected. The deserializer returns false if the bytes are not
+// such an object; the object may then be half read. Link with Boost's library (-lboost_serialization).
 #ifndef TAILRACE_COMPAT_VELOC_BOOST_HPP
 #define TAILRACE_COMPAT_VELOC_BOOST_HPP
 

@@ -3,8 +3,9 @@
 //     #include <cereal/types/vector.hpp>          // for what the object holds
 //     client->mem_protect(1, veloc::cereal::serializer(object), veloc::cereal::deserializer(object));
 //
-// The object must live as long as it is protected. The deserializer returns false if the bytes are not such
-// an object; the object may then be half read.
+// The functions run in the thread that calls checkpoint_mem or recover_mem. They keep a reference: the object
+// stays yours, and must live as long as it is protected. The deserializer returns false if the bytes are not
+// such an object; the object may then be half read.
 #ifndef TAILRACE_COMPAT_VELOC_CEREAL_HPP
 #define TAILRACE_COMPAT_VELOC_CEREAL_HPP
 
