@@ -58,8 +58,9 @@ struct Begun {
 struct Closed {
     // What is left for another background to flush.
     enum class Rest {
-        nothing,    // or somebody may still be at work on the session's epochs
+        nothing,    // because this background has failed
         kept,       // epochs that were kept in the node-local tier, if any
+        held,       // the same, but agents have not let go of them in time
         unflushed,  // captured epochs whose agents are gone
     };
     Status failure;  // the first of any rank

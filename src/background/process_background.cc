@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status_codec.h"
 #include "carrier/carried_job.h"
+#include "threads/awake_time.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
@@ -20,8 +21,9 @@ using namespace std::chrono_literals;
 
 // An agent answers at once, unless its machine is very busy.
 constexpr auto longest_for_answer = 30s;
-// A flush that is given up ends with the writes under way.
-constexpr auto longest_for_end = 60s;
+// A flush that is given up ends with the writes under way. An agent then waits up to 60 s for those of other
+// nodes (carrier/carried_node.cc).
+constexpr auto longest_for_end = 90s;
 // How long a rank that closes its session waits until it asks how the others are.
 constexpr auto between_meetings = 1s;
 
@@ -98,14 +100,15 @@ Status ProcessBackground::asks(const std::function<Status()>& send, const char* 
         answer_.reset();
     }
     TAILRACE_TRY(mail_.use(send, what));
+    AwakeTime waited(SteadyClock::now());
     std::optional<Status> answer;
     mail_.wait_for(
         [&] {
             MutexLock lock(mutex_);
             answer = answer_ ? answer_ : lost_.ok() ? std::nullopt : std::optional(lost_);
-            return answer.has_value();
+            return answer || waited.look(SteadyClock::now()) > longest_for_answer;
         },
-        Clock::now() + longest_for_answer);
+        std::nullopt);
     if (!answer) return Status(Code::timeout, fmt::format("{}: no answer in time", what));
     return answer->with_context(what);
 }
@@ -372,8 +375,10 @@ Closed ProcessBackground::close() {
     const Status gone = agree(*context_.transport, say_goodbye(left_epochs));
     if (!gone.ok() && left_epochs) return gone.with_context(left);
     const Status failed = agree(*context_.transport, failure());
-    if (!gone.ok()) return failed;
-    return {failed, left_epochs ? Closed::Rest::unflushed : Closed::Rest::kept};
+    if (left_epochs) return {failed, Closed::Rest::unflushed};
+    if (gone.ok()) return {failed, Closed::Rest::kept};
+    if (context_.is_root()) log(LogLevel::warning, "{}", gone.message());
+    return {failed, Closed::Rest::held};
 }
 
 // A node whose agent is silent never tells the others that it has ended. So the ranks meet now and then.
@@ -419,11 +424,16 @@ Status ProcessBackground::say_goodbye(bool give_up) {
         mail_.use([&] { return line_->post(line::encode(line::Goodbye{give_up})); }, "saying goodbye");
     // If the agent is gone, nobody lets go.
     if (!said.ok() || !context_.is_representative()) return {};
-    const auto has_let_go = [&] {
-        MutexLock lock(mutex_);
-        return agent_ended_ || line_ended_;
-    };
-    if (mail_.wait_for(has_let_go, Clock::now() + longest_for_end)) return {};
+    AwakeTime waited(SteadyClock::now());
+    bool has_let_go = false;
+    mail_.wait_for(
+        [&] {
+            MutexLock lock(mutex_);
+            has_let_go = agent_ended_ || line_ended_;
+            return has_let_go || waited.look(SteadyClock::now()) > longest_for_end;
+        },
+        std::nullopt);
+    if (has_let_go) return {};
     return Status(Code::timeout,
                   fmt::format("the agent process of node {} has not let go of the session within {} s",
                               context_.node, std::chrono::seconds(longest_for_end).count()));

@@ -5,22 +5,19 @@
 // then does not notice that the agent is gone. So it asks the agent for a sign of life from time to time.
 #pragma once
 
-#include <algorithm>
-
 #include "agent/agent_link.h"
-#include "threads/executor.h"
+#include "threads/awake_time.h"
 
 namespace tailrace::internal {
 
 class SilenceWatch {
   public:
-    using Time = SteadyClock::time_point;
-    using Duration = SteadyClock::duration;
+    using Time = AwakeTime::Time;
     explicit SilenceWatch(AgentLine::Patience patience) : patience_(patience) {}
 
     // Something has come from the agent.
     void heard() {
-        quiet_ = {};
+        silence_.restart();
         asked_ = said_ = silent_ = false;
     }
 
@@ -33,18 +30,17 @@ class SilenceWatch {
     // Called several times a second while the rank waits. Each turn but the first comes once in a silence.
     Turn look(Time now) {
         // While the program computes, or is stopped itself, it does not listen.
-        quiet_ += std::min<Duration>(now - looked_, longest_step);
-        looked_ = now;
-        if (!asked_ && quiet_ >= before_asking) {
+        const auto silence = silence_.look(now);
+        if (!asked_ && silence >= before_asking) {
             asked_ = true;
-            quiet_ = {};
+            silence_.restart();
             return Turn::ask;
         }
-        if (asked_ && !said_ && quiet_ >= patience_.until_said) {
+        if (asked_ && !said_ && silence >= patience_.until_said) {
             said_ = true;
             return Turn::say;
         }
-        if (asked_ && !silent_ && quiet_ >= patience_.until_gone) {
+        if (asked_ && !silent_ && silence >= patience_.until_gone) {
             silent_ = true;
             return Turn::give_up;
         }
@@ -58,8 +54,7 @@ class SilenceWatch {
     static constexpr std::chrono::milliseconds before_asking{1000};
 
     const AgentLine::Patience patience_;
-    Time looked_;
-    Duration quiet_{};
+    AwakeTime silence_{Time(), longest_step};
     bool asked_ = false, said_ = false, silent_ = false;
 };
 

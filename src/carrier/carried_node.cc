@@ -7,6 +7,7 @@
 #include "agent/flush_setup.h"
 #include "base/caught.h"
 #include "base/log.h"
+#include "threads/awake_time.h"
 #include "threads/executor.h"
 #include "threads/mutex.h"
 
@@ -162,10 +163,10 @@ void CarriedNode::say_ended() {
 
 // Memory that is short now may be there at the next look.
 void CarriedNode::wait_for_other_nodes() noexcept {
-    const auto deadline = SteadyClock::now() + longest_for_other_nodes;
+    AwakeTime waited(SteadyClock::now());
     bool said = false;
     Status failed;
-    while (SteadyClock::now() < deadline && !hurry_) {
+    while (waited.look(SteadyClock::now()) < longest_for_other_nodes && !hurry_) {
         const auto all = catching([&]() -> Result<bool> {
             if (!said) TAILRACE_TRY(transport_->say_done());
             said = true;

@@ -17,6 +17,15 @@ namespace {
 
 constexpr std::chrono::seconds longest_agent_death(30);
 
+Status left_to_next(EpochKey newest) {
+    return Status(
+        Code::failed_state,
+        fmt::format("{}, the newest, was kept in the node-local tier and is not flushed, because "
+                    "agent processes have not let go of it (the log says more). The next session or "
+                    "`tailrace drain` flushes it",
+                    to_string(newest)));
+}
+
 Status cannot_flush(EpochKey newest) {
     return Status(
         Code::failed_state,
@@ -46,7 +55,8 @@ Status Session::flush_rest() {
     const Closed closed = background_->close();
     Status flushed;
     if (closed.rest == Closed::Rest::unflushed) flushed = flush_left_epochs();
-    if (closed.rest == Closed::Rest::kept) flushed = flush_newest();
+    if (closed.rest == Closed::Rest::kept || closed.rest == Closed::Rest::held)
+        flushed = flush_newest(closed.rest);
     return closed.failure.ok() ? flushed : closed.failure;
 }
 
@@ -103,7 +113,7 @@ std::optional<EpochKey> Session::newest_kept_local() const {
 
 // The program has ended, so its nodes may go away with what they have. The newest epoch is flushed as a new
 // session would, if it was kept in the node-local tier.
-Status Session::flush_newest() {
+Status Session::flush_newest(Closed::Rest rest) {
     const auto& config = context_.config;
     const bool any_kept = config.shared_every > 1 || config.queue_policy != QueuePolicy::wait;
     if (!config.flush_at_close || !any_kept) return {};
@@ -115,6 +125,7 @@ Status Session::flush_newest() {
     if (!newest ||
         std::any_of(all.begin(), all.end(), [&](const auto& bytes) { return bytes != all.front(); }))
         return {};
+    if (rest == Closed::Rest::held) return left_to_next(*newest);
     background_->end();
     TAILRACE_ASSIGN(const auto inventory, look_into_shared(context_));
     TAILRACE_ASSIGN(auto old, judge_old_epochs(context_, inventory));

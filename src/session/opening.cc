@@ -18,6 +18,7 @@
 #include "format/codec.h"
 #include "format/redundancy.h"
 #include "storage/lock_pieces.h"
+#include "threads/awake_time.h"
 #include "threads/executor.h"
 #include "when/halt_file.h"
 
@@ -50,20 +51,17 @@ Result<std::unique_ptr<DirectoryLock>> lock_patiently(const Opening& opening, St
     using namespace std::chrono_literals;
     constexpr SteadyClock::duration longest = 60s;
     const SteadyClock::duration usual = opening.agent_is_late ? longest : opening.agent ? 10s : 1s;
-    auto looked = SteadyClock::now();
-    SteadyClock::duration waited{};
+    AwakeTime waited(SteadyClock::now());
     bool said = false;
     while (true) {
         auto lock = storage.lock_directory(directory);
         if (lock.ok() || lock.status().code() != Code::busy) return lock;
         const bool drains = storage.lock_directory(directory, LockKind::shared).ok();
         const SteadyClock::duration patience = drains ? longest : usual;
-        if (waited >= patience) return lock;
+        if (waited.look(SteadyClock::now()) >= patience) return lock;
         if (drains && !std::exchange(said, true))
             log(LogLevel::info, "waiting for agents that finish epochs of an earlier run in {}", directory);
         sleep_for(20ms);
-        const auto now = SteadyClock::now();
-        waited += std::min(now - std::exchange(looked, now), SteadyClock::duration(1s));
     }
 }
 

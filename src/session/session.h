@@ -145,7 +145,7 @@ class Session : public Checkpointer {
     Status flush_left_epochs();
     Status check_newest();
     std::optional<EpochKey> newest_kept_local() const;
-    Status flush_newest();
+    Status flush_newest(Closed::Rest rest);
     Status flush_again(const JobContext& context, const std::vector<LocalEpoch>& epochs);
 
     // ---- restore.cc
