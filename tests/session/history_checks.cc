@@ -175,10 +175,21 @@ void HistoryChecks::after_step() {
             if (is_final(info.state)) check_refusal(static_cast<int>(rank), info);
             if (is_final(info.state) && !entry.unheard) check_end(static_cast<int>(rank), key, info.state);
             // (One whose flush is over may be gone: newer ones have taken its place.)
-            if (info.state == EpochState::captured && is_new) check_part(static_cast<int>(rank), key);
+            if (info.state == EpochState::captured && is_new && !gave_way(entry, *watched.epochs))
+                check_part(static_cast<int>(rank), key);
             if (info.state == EpochState::committed) check_committed(key);
         }
     }
+}
+
+// A rank without a background waits for nothing: it may save several epochs in one step. The first of them
+// are removed by then.
+bool HistoryChecks::gave_way(const RankEpochs::Entry& entry, const RankEpochs& epochs) const {
+    const auto all = epochs.all();
+    const auto newer = std::count_if(all.begin(), all.end(), [&](const RankEpochs::Entry& other) {
+        return other.info.epoch > entry.info.epoch;
+    });
+    return entry.unheard && newer >= job_.config.keep_local;
 }
 
 void HistoryChecks::check_end(int rank, EpochKey key, EpochState state) {

@@ -98,6 +98,7 @@ class HistoryChecks {
     using States = std::map<std::pair<int, EpochKey>, EpochState>;  // by rank, in this job
     // `unheard`: the agents that carried it are gone, and perhaps its flush with them.
     bool moves_forward(States& states, int rank, EpochKey key, EpochState state, bool unheard);
+    bool gave_way(const RankEpochs::Entry& entry, const RankEpochs& epochs) const;
     void check_end(int rank, EpochKey key, EpochState state);
     bool misfits(Attempt attempt);
     void check_refusal(int rank, const EpochInfo& info);
