@@ -108,7 +108,7 @@ class AgentTest(unittest.TestCase):
     def test_an_epoch_that_cannot_be_finished_is_said_and_is_no_work(self):
         self.leave_epochs(1)
         self.damage(self.part_of(1))
-        with self.agent("--idle-exit", "3s") as agent:
+        with self.agent("--idle-exit", "10s") as agent:
             done = self.ask("drain", "--json")
             self.assertEqual(done.returncode, EXIT_DAMAGED, done)
             status = json.loads(done.stdout)
