@@ -281,7 +281,7 @@ void NodeAggregator::follow(Epoch& epoch, uint64_t chunk_bytes) {
 // credits of leaders, and the segment of a node that was to lead.
 void NodeAggregator::refuse_plan(Epoch& epoch, const Status& why) {
     fail(epoch, why);
-    epoch.ending->segment_ended(epoch.failure, 0);
+    epoch.ending->segment_ended(epoch.failure, {});
     follow(epoch, options_.plan.chunk_bytes);
 }
 
@@ -465,7 +465,7 @@ bool NodeAggregator::advance(Epoch& epoch, bool may_take_buffers) {
         if (!epoch.leader->failure().ok()) fail(epoch, epoch.leader->failure());
         if (epoch.leader->done() && !epoch.segment_ended) {
             epoch.segment_ended = true;
-            epoch.ending->segment_ended(epoch.leader->failure(), epoch.leader->segment().data_bytes());
+            epoch.ending->segment_ended(epoch.leader->failure(), epoch.leader->segment().written());
             moved = true;
         }
     }

@@ -60,7 +60,7 @@ void Coordinator::take(int node, const SegmentMessage& message) {
     if (found == epochs_.end()) return;
     Epoch& epoch = found->second;
     if (epoch.working.erase(node) == 0) return;  // not a leader, or it has reported before
-    epoch.data_bytes += message.data_bytes;
+    epoch.written.add(message.written);
     if (!message.status.ok()) fail(message.key, epoch, message.status);
     check_all_reported(message.key, epoch);
 }
@@ -68,12 +68,12 @@ void Coordinator::take(int node, const SegmentMessage& message) {
 void Coordinator::check_all_reported(EpochKey key, Epoch& epoch) {
     if (!epoch.working.empty()) return;
     INVARIANT(epoch.plan && epoch.stage != Stage::collecting);
-    if (epoch.stage == Stage::running && epoch.data_bytes != epoch.plan->bytes()) {
+    if (const auto all = all_chunks(*epoch.plan); epoch.stage == Stage::running && epoch.written != all)
         fail(key, epoch,
              Status(Code::failed_state,
-                    fmt::format("{}: the leaders of group {} have written {} of {} bytes", to_string(key),
-                                group_.index, epoch.data_bytes, epoch.plan->bytes())));
-    }
+                    fmt::format("{}: the leaders of group {} have written {} of {} bytes{}", to_string(key),
+                                group_.index, epoch.written.bytes, all.bytes,
+                                epoch.written.bytes == all.bytes ? ", but not those of the plan" : "")));
     if (epoch.stage == Stage::running) {
         end(key, Status());
     } else if (epoch.stage == Stage::aborting) {

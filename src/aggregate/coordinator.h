@@ -47,7 +47,7 @@ class Coordinator {
         std::map<int, OfferMessage> offers;  // by node, until the plan is made
         std::shared_ptr<const FlushPlan> plan;
         std::set<int> working;  // leaders that have not reported yet
-        uint64_t data_bytes = 0;
+        WrittenChunks written;
         Status failure;
     };
     void fail(EpochKey key, Epoch& epoch, const Status& why);

@@ -12,8 +12,8 @@ class GroupEnding final : public EpochEnding {
         : services_(services), coordinator_(coordinator), key_(key) {}
 
     void failed(const Status& why) override { services_.tell(coordinator_, FailedMessage{key_, why}); }
-    void segment_ended(const Status& failure, uint64_t data_bytes) override {
-        services_.tell(coordinator_, SegmentMessage{key_, failure, failure.ok() ? data_bytes : 0});
+    void segment_ended(const Status& failure, const WrittenChunks& written) override {
+        services_.tell(coordinator_, SegmentMessage{key_, failure, failure.ok() ? written : WrittenChunks()});
     }
     bool needs_transport() const override { return true; }
 
@@ -31,7 +31,7 @@ class LoneEnding final : public EpochEnding {
 
     void failed(const Status&) override {}
     // This node may not remove files that other leaders still write.
-    void segment_ended(const Status& failure, uint64_t) override {
+    void segment_ended(const Status& failure, const WrittenChunks&) override {
         if (failure.ok() || plan_->leaders.size() > 1) return end_(failure);
         services_.discard(plan_, [end = end_, failure] { end(failure); });
     }

@@ -20,7 +20,7 @@ class EpochEnding {
     virtual void failed(const Status& why) = 0;
     // This node has nothing of its segment under way any more. The segment is committed, or `failure`
     // says why not. Called once.
-    virtual void segment_ended(const Status& failure, uint64_t data_bytes) = 0;
+    virtual void segment_ended(const Status& failure, const WrittenChunks& written) = 0;
     // Whether the end comes by messages.
     virtual bool needs_transport() const = 0;
 };

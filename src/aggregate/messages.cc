@@ -59,7 +59,7 @@ void fields(Codec& codec, EmptyMessage& message) {
 
 template <class Codec>
 void fields(Codec& codec, SegmentMessage& message) {
-    codec(message.key, message.status, message.data_bytes);
+    codec(message.key, message.status, message.written.bytes, message.written.mark);
 }
 
 template <class Codec>

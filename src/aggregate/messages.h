@@ -67,7 +67,7 @@ struct EmptyMessage {
 struct SegmentMessage {
     EpochKey key;
     Status status;
-    uint64_t data_bytes = 0;
+    WrittenChunks written;
 };
 struct FailedMessage {
     EpochKey key;

@@ -59,7 +59,7 @@ Status SegmentWriter::write(uint32_t rank, uint64_t stream_offset, std::span<con
         MutexLock lock(mutex_);
         placed = allocator_.allocate(rank, stream_offset, bytes);
         for (const auto& piece : placed) files_[piece.file].extents.push_back(piece.extent);
-        data_bytes_ += bytes;
+        written_.add(rank, stream_offset, bytes);
     }
     for (const auto& piece : placed) {
         const uint64_t begin = piece.extent.stream_offset - stream_offset;
@@ -103,9 +103,9 @@ Status SegmentWriter::check_not_abandoned(const OutputFile& output) const {
     return Status(Code::aborted, fmt::format("{} was given up", output.path));
 }
 
-uint64_t SegmentWriter::data_bytes() const {
+WrittenChunks SegmentWriter::written() const {
     MutexLock lock(mutex_);
-    return data_bytes_;
+    return written_;
 }
 
 double SegmentWriter::sync_seconds() const {

@@ -42,8 +42,8 @@ class SegmentWriter {
 
     void abandon() { abandoned_ = true; }
 
-    uint64_t data_bytes() const;  // written so far, without padding
-    double sync_seconds() const;  // the time in all syncs, summed over threads
+    WrittenChunks written() const;  // so far; bytes are without padding
+    double sync_seconds() const;    // the time in all syncs, summed over threads
 
   private:
     struct OutputFile {
@@ -63,7 +63,7 @@ class SegmentWriter {
 
     mutable Mutex mutex_;
     ExtentAllocator allocator_ GUARDED_BY(mutex_);
-    uint64_t data_bytes_ GUARDED_BY(mutex_) = 0;
+    WrittenChunks written_ GUARDED_BY(mutex_);
     std::vector<OutputFile> files_;
 };
 

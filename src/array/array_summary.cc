@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/invariant.h"
+#include "base/mixed.h"
 
 namespace tailrace::internal {
 
@@ -43,12 +44,7 @@ uint64_t raised(uint64_t base, uint64_t exponent) {
 class Stream {
   public:
     explicit Stream(uint64_t seed) : state_(seed) {}
-    uint64_t next() {
-        uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return z ^ (z >> 31);
-    }
+    uint64_t next() { return mixed(state_ += 0x9e3779b97f4a7c15u); }
     uint64_t point() {  // never 0 or 1
         while (true)
             if (const uint64_t candidate = next() & prime; candidate > 1 && candidate < prime)

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/invariant.h"
+#include "base/mixed.h"
 #include "base/units.h"
 #include "format/manifest.h"
 
@@ -103,6 +104,25 @@ uint64_t chunk_count(const NodeOffer& offer, uint64_t chunk_bytes) {
     uint64_t count = 0;
     for (const StreamInfo& stream : offer.streams) count += chunks_of(stream.stream_bytes, chunk_bytes);
     return count;
+}
+
+void WrittenChunks::add(uint32_t rank, uint64_t stream_offset, uint64_t chunk_bytes) {
+    bytes += chunk_bytes;
+    mark += mixed(mixed(uint64_t{rank} + 1) + stream_offset + 1);
+}
+
+void WrittenChunks::add(const WrittenChunks& others) {
+    bytes += others.bytes;
+    mark += others.mark;
+}
+
+WrittenChunks all_chunks(const FlushPlan& plan) {
+    WrittenChunks all;
+    for (const NodeOffer& offer : plan.offers)
+        for (const StreamInfo& stream : offer.streams)
+            for (uint64_t at = 0; at < stream.stream_bytes; at += plan.chunk_bytes)
+                all.add(stream.rank, at, std::min(plan.chunk_bytes, stream.stream_bytes - at));
+    return all;
 }
 
 std::vector<int> elect_leaders(const std::vector<NodeOffer>& offers, uint32_t count) {

@@ -103,6 +103,19 @@ Status check_plan(const FlushPlan& plan);
 // streams.
 uint64_t chunk_count(const NodeOffer& offer, uint64_t chunk_bytes);
 
+// Which chunks of a plan have been written, as far as a few numbers can tell: two sets of chunks that differ
+// have different sums, but for a chance of 2^-64. So a chunk that was written twice does not make up for one
+// that is missing, whichever leaders wrote them.
+struct WrittenChunks {
+    uint64_t bytes = 0;
+    uint64_t mark = 0;  // the sum of the chunks' own marks, modulo 2^64
+
+    void add(uint32_t rank, uint64_t stream_offset, uint64_t chunk_bytes);
+    void add(const WrittenChunks& others);
+    bool operator==(const WrittenChunks&) const = default;
+};
+WrittenChunks all_chunks(const FlushPlan& plan);
+
 // For each node of the group, in the order of plan.offers, the leader (an index into plan.leaders)
 // that writes all its data. A leader writes its own. With contiguous placement each follower's data
 // goes to one leader, so that leaders have about equally much. With append a follower has

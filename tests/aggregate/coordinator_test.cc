@@ -33,8 +33,11 @@ class CoordinatorTest : public testing::Test {
     void offer_all() {
         for (int node : {2, 0, 1}) coordinator->take(node, offer(node, 100 * static_cast<uint64_t>(node)));
     }
+    // The leader has written so many bytes of its own rank.
     void segment(int node, Status status, uint64_t bytes) {
-        coordinator->take(node, SegmentMessage{key, std::move(status), bytes});
+        WrittenChunks written;
+        written.add(static_cast<uint32_t>(node), 0, bytes);
+        coordinator->take(node, SegmentMessage{key, std::move(status), written});
     }
 
     std::unique_ptr<Coordinator> coordinator;
@@ -71,6 +74,20 @@ TEST_F(CoordinatorTest, SegmentsThatMissBytesFailTheEpoch) {
     coordinator->discarded(key);
     ASSERT_EQ(results.size(), 3u);
     EXPECT_THAT(results[0].message(), HasSubstr("299 of 300 bytes"));
+}
+
+// Leader 0 has written its own chunk twice, and nobody that of node 2.
+TEST_F(CoordinatorTest, AChunkThatWasWrittenTwiceDoesNotMakeUpForAnother) {
+    for (const int node : {0, 1, 2}) coordinator->take(node, offer(node, 100));
+    WrittenChunks twice;
+    twice.add(0, 0, 100);
+    twice.add(0, 0, 100);
+    coordinator->take(0, SegmentMessage{key, Status(), twice});
+    segment(1, Status(), 100);
+    EXPECT_THAT(did, ElementsAre("discard"));
+    coordinator->discarded(key);
+    ASSERT_FALSE(results.empty());
+    EXPECT_THAT(results[0].message(), HasSubstr("300 of 300 bytes, but not those of the plan"));
 }
 
 TEST_F(CoordinatorTest, FilesAreRemovedOnlyWhenEveryLeaderHasReported) {

@@ -37,7 +37,7 @@ std::vector<AggregatorMessage> samples() {
             ChunkMessage{key, 77, 5, 81'920, 8'080},
             EmptyMessage{key, 77, failure},
             EmptyMessage{key, 78, Status()},
-            SegmentMessage{key, failure, 160'000},
+            SegmentMessage{key, failure, {160'000, 7}},
             FailedMessage{key, failure},
             AbortMessage{key, failure},
             ResultMessage{key, Status()}};

@@ -230,7 +230,7 @@ TEST_F(PlayedNodeTest, LeaderAsksForAsManyChunksAsItHasShownToWriteWhereFollower
     for (size_t open = 2; open < credits.size(); ++open)
         say(EmptyMessage{key, credits[open], Status(Code::io_error, "node 2: the part is gone")});
     other = 1;
-    say(SegmentMessage{key, Status(Code::io_error, "node 2: the part is gone"), 0});
+    say(SegmentMessage{key, Status(Code::io_error, "node 2: the part is gone"), {}});
     ASSERT_TRUE(hear<ResultMessage>().has_value());
 }
 

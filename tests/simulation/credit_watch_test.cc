@@ -43,7 +43,7 @@ TEST_F(CreditWatchTest, CreditsThatAddUpAreNotMentioned) {
     empty(2, 5);
     grant(1, 2);  // the number is free again
     for (const uint32_t credit : {1, 2, 3, 4}) empty(1, credit);
-    watch_.posted(1, 0, encode(SegmentMessage{key, {}, 1}));
+    watch_.posted(1, 0, encode(SegmentMessage{key, {}, {}}));
     EXPECT_EQ(watch_.open(), 0u);
     EXPECT_THAT(said_, IsEmpty());
 }

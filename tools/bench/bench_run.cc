@@ -509,7 +509,7 @@ Result<BenchResult> run_case(const BenchCase& bench, BenchSpace& space, Storage&
     TAILRACE_TRY(status);
 
     result.local_bytes = local_bytes(bench);
-    result.received_bytes = segment.data_bytes() - result.local_bytes;
+    result.received_bytes = segment.written().bytes - result.local_bytes;
     result.least_writer_seconds = run.times().front().write_seconds;
     for (const WriterTimes& times : run.times()) {
         result.read_seconds += times.read_seconds;
