@@ -239,6 +239,16 @@ class Session {
         detail::check(tailrace_register_resizable(get(), detail::c_text(name).c_str(), find_vector<Vector>,
                                                   resize_vector<Vector>, &values));
     }
+    // Adds the elements of a std::mdspan, for this rank alone. They must fill its memory without gaps.
+    template <detail::multidimensional_view View>
+    requires(std::is_trivially_copyable_v<typename View::element_type> &&
+             !std::is_const_v<typename View::element_type>) void add(std::string_view name,
+                                                                     const View& view) {
+        if (!view.is_exhaustive())
+            throw Error(TAILRACE_INVALID_ARGUMENT,
+                        "'" + std::string(name) + "' has gaps between its elements; add_array knows them");
+        add(name, elements_of(view));
+    }
     // Adds this rank's items of a list that all ranks form together. Each rank may have any number of items,
     // and the vector may change as above. On the same number of ranks as at the save, a restore gives each
     // rank its own items back. On another number, each rank gets an even share, in the order of ranks. T is a
@@ -291,6 +301,15 @@ class Session {
         const tailrace_array array = piece<T>(memory, global_shape, offset, local_shape, options);
         detail::check(tailrace_register_array(get(), detail::c_text(name).c_str(), memory.data(), &array));
     }
+    // The same for a std::mdspan, which has the local shape, and elements at any strides.
+    template <detail::multidimensional_view View>
+    requires(!std::is_const_v<typename View::element_type>) void add_array(std::string_view name,
+                                                                           const View& view,
+                                                                           const Extents& global_shape,
+                                                                           const Extents& offset,
+                                                                           ArrayOptions options = {}) {
+        add_array(name, elements_of(view), global_shape, offset, described(view, options), options);
+    }
     template <class T>
     requires(!std::is_const_v<T>) void update_array(std::string_view name, std::span<T> memory,
                                                     const Extents& global_shape, const Extents& offset,
@@ -298,6 +317,15 @@ class Session {
                                                     const ArrayOptions& options = {}) {
         const tailrace_array array = piece<T>(memory, global_shape, offset, local_shape, options);
         detail::check(tailrace_update_array(get(), detail::c_text(name).c_str(), memory.data(), &array));
+    }
+
+    template <detail::multidimensional_view View>
+    requires(!std::is_const_v<typename View::element_type>) void update_array(std::string_view name,
+                                                                              const View& view,
+                                                                              const Extents& global_shape,
+                                                                              const Extents& offset,
+                                                                              ArrayOptions options = {}) {
+        update_array(name, elements_of(view), global_shape, offset, described(view, options), options);
     }
 
     void remove(std::string_view name) {
@@ -449,6 +477,27 @@ class Session {
         tailrace_session* session = nullptr;
         detail::check(tailrace_open(options, &session));
         return session;
+    }
+
+    template <class View>
+    static auto elements_of(const View& view) {
+        return std::span(view.data_handle(), static_cast<size_t>(view.mapping().required_span_size()));
+    }
+    // Returns the view's shape, and says in the options where its elements lie.
+    template <class View>
+    static Extents described(const View& view, ArrayOptions& options) {
+        static_assert(View::rank() > 0 && View::rank() <= TAILRACE_MAX_DIMENSIONS);
+        if (options.memory_shape.size() + options.memory_offset.size() + options.memory_stride_bytes.size() >
+            0)
+            throw Error(TAILRACE_INVALID_ARGUMENT,
+                        "a std::mdspan says itself where its elements lie; leave the memory options out");
+        std::array<uint64_t, View::rank()> shape, strides;
+        for (size_t d = 0; d < View::rank(); ++d) {
+            shape[d] = static_cast<uint64_t>(view.extent(d));
+            strides[d] = static_cast<uint64_t>(view.stride(d)) * sizeof(typename View::element_type);
+        }
+        if (!view.empty()) options.memory_stride_bytes = Extents(std::span<const uint64_t>(strides));
+        return Extents(std::span<const uint64_t>(shape));
     }
 
     template <class Vector>

@@ -39,11 +39,31 @@ class Error : public std::runtime_error {
 
 namespace detail {
 
+// std::mdspan of C++23, and classes with its members, such as Kokkos's. The elements lie in memory as they
+// are (default_accessor).
+template <class T>
+concept multidimensional_view = requires(const T& view) {
+    typename T::element_type;
+    { view.data_handle() } -> std::convertible_to<typename T::element_type*>;
+    { T::rank() } -> std::convertible_to<size_t>;
+    { view.extent(0) } -> std::convertible_to<uint64_t>;
+    { view.stride(0) } -> std::convertible_to<uint64_t>;
+    { view.is_exhaustive() } -> std::same_as<bool>;
+    { view.empty() } -> std::same_as<bool>;
+    { view.mapping().required_span_size() } -> std::convertible_to<uint64_t>;
+    requires std::same_as<typename T::accessor_type::reference, typename T::element_type&>;
+};
+
+template <class T>
+concept has_data_handle = requires(const T& view) {
+    view.data_handle();
+};
+
 // A type whose values can be copied as bytes. A view or pointer is none, because only its address would be
 // saved.
 template <class T>
 concept plain_value = std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_pointer_v<T> &&
-                      !std::is_same_v<T, std::nullptr_t> && !std::ranges::view<T>;
+                      !std::is_same_v<T, std::nullptr_t> && !std::ranges::view<T> && !has_data_handle<T>;
 
 inline void check(tailrace_code code) {
     if (code != TAILRACE_OK) throw Error(code, tailrace_last_error());

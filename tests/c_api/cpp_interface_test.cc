@@ -22,6 +22,10 @@ static_assert(CanBeAdded<double>);
 static_assert(!CanBeAdded<const double>, "restore writes into it");
 static_assert(!CanBeAdded<std::string>, "its bytes are not its value");
 template <class T>
+concept CanBeAddedAsItIs = requires(tailrace::Session& session, T value) {
+    session.add("x", value);
+};
+template <class T>
 concept IsAValue = requires(tailrace::Session& session, T& value) {
     session.add("x", value);
     session.add_replicated("y", value);
@@ -32,6 +36,35 @@ static_assert(IsAValue<double[3]>);
 static_assert(!IsAValue<double*>, "its bytes are an address");
 static_assert(!IsAValue<std::span<const double>>, "its bytes are an address");
 static_assert(!IsAValue<std::string>);
+
+// As std::mdspan, which the compilers of the tests do not have: a matrix whose elements lie at any strides.
+template <class T, class Reference = T&>
+struct Matrix {
+    using element_type = T;
+    struct accessor_type {
+        using reference = Reference;
+    };
+    struct mapping_type {
+        size_t bytes;
+        size_t required_span_size() const { return bytes; }
+    };
+    T* first;
+    std::array<size_t, 2> shape, strides;
+
+    T* const& data_handle() const { return first; }
+    static constexpr size_t rank() { return 2; }
+    size_t extent(size_t d) const { return shape[d]; }
+    size_t stride(size_t d) const { return strides[d]; }
+    bool empty() const { return shape[0] * shape[1] == 0; }
+    mapping_type mapping() const {
+        return {empty() ? 0 : (shape[0] - 1) * strides[0] + (shape[1] - 1) * strides[1] + 1};
+    }
+    bool is_exhaustive() const { return mapping().required_span_size() == shape[0] * shape[1]; }
+};
+static_assert(CanBeAddedAsItIs<Matrix<double>>);
+static_assert(!CanBeAddedAsItIs<Matrix<const double>>, "restore writes into it");
+static_assert(!CanBeAddedAsItIs<Matrix<double, double>>, "its elements are not what lies in memory");
+static_assert(!IsAValue<Matrix<double>>, "its bytes are an address");
 static_assert(!IsAValue<const int>);
 static_assert(std::is_nothrow_move_constructible_v<tailrace::Session>);
 static_assert(!std::is_copy_constructible_v<tailrace::Session>);
@@ -299,6 +332,33 @@ TEST_F(CppInterfaceTest, MemoryWithGhostCellsIsDescribedInALine) {
         << "more than there is";
     EXPECT_EQ(refused({.memory_shape = {4}}), TAILRACE_INVALID_ARGUMENT);
     EXPECT_EQ(refused({.memory_offset = {1, 1}}), TAILRACE_INVALID_ARGUMENT) << "of what memory?";
+}
+
+TEST_F(CppInterfaceTest, AViewOfSeveralDimensionsDescribesItsElements) {
+    std::vector<float> values(6), plain(6), padded(8, -1);
+    std::iota(values.begin(), values.end(), 0.0f);
+    plain = values;
+    const Matrix<float> by_columns{values.data(), {2, 3}, {1, 2}}, whole{plain.data(), {2, 3}, {3, 1}};
+    const Matrix<float> by_rows{padded.data(), {2, 3}, {4, 1}}, empty{nullptr, {0, 3}, {0, 0}};
+    tailrace::Session session(options());
+    session.add_array("u", by_columns, {2, 3}, {0, 0});
+    session.add("plain", whole);
+    session.add("empty", empty);
+    session.add_array("none", empty, {0, 3}, {0, 0});
+    session.save(1);
+    EXPECT_THAT(session.open_epoch().read<float>(0, "u"), ElementsAre(0, 2, 4, 1, 3, 5));
+    session.update_array("u", by_rows, {2, 3}, {0, 0});
+    std::fill(plain.begin(), plain.end(), -1.0f);
+    session.restore();
+    EXPECT_THAT(padded, ElementsAre(0, 2, 4, -1, 1, 3, 5, -1));
+    EXPECT_THAT(plain, ElementsAre(0, 1, 2, 3, 4, 5));
+    std::string sentence;
+    EXPECT_EQ(thrown([&] { session.add("gaps", by_rows); }, &sentence), TAILRACE_INVALID_ARGUMENT);
+    EXPECT_THAT(sentence, HasSubstr("'gaps' has gaps between its elements"));
+    EXPECT_EQ(thrown([&] {
+                  session.update_array("u", by_rows, {2, 3}, {0, 0}, {.memory_shape = {2, 3}});
+              }),
+              TAILRACE_INVALID_ARGUMENT);
 }
 
 TEST_F(CppInterfaceTest, WhatIsDeclaredOfAnArrayIsSavedWithIt) {
