@@ -199,7 +199,7 @@ void apply_own(Configuration& into, const std::string& key, const Value& value) 
         return;
     }
     if (key == "import") {
-        into.import_from = value.text;
+        into.import_from = value.text == "none" ? "" : value.text;
         return;
     }
     for (const std::string_view taken : {"shared_dir", "local_dir", "name"})
@@ -254,6 +254,7 @@ Configuration settings_of(std::string_view text, const std::string& file, const 
         apply(made, key, value);
         check_settings(made, before, key, value);
     }
+    made.import_from = made.persistent;
     if (made.persistent.empty()) {
         // Nothing leaves the node, so nothing may go that a restart would need, unless it was asked for.
         made.session.insert(

@@ -94,7 +94,9 @@ TEST(VelocConfigTest, OwnKeysBecomeSettings) {
         EXPECT_TRUE(settings(least + "tailrace_honour_success = " + yes).honour_success) << yes;
     for (const std::string no : {"no", "False", "off", "0"})
         EXPECT_FALSE(settings(least + "tailrace_honour_success = " + no).honour_success) << no;
+    EXPECT_EQ(settings(least).import_from, "/tmp/p") << "where VELOC would look, too";
     EXPECT_EQ(settings(least + "tailrace_import = /old").import_from, "/old");
+    EXPECT_EQ(settings(least + "tailrace_import = none").import_from, "");
     EXPECT_THAT(refusal(least + "tailrace_shared_dir = /x"), HasSubstr("persistent and scratch"));
 }
 

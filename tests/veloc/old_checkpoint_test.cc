@@ -87,9 +87,9 @@ class VelocImportTest : public testing::Test {
         }
         return "it was not refused";
     }
-    std::unique_ptr<Client> client(unsigned int id) {
-        write("veloc.cfg", "scratch = " + top_ + "/scratch\npersistent = " + top_ +
-                               "/persistent\nmode = async\n" + "tailrace_import = " + top_ +
+    std::unique_ptr<Client> client(unsigned int id, const std::string& import = "") {
+        write("veloc.cfg", "scratch = " + top_ + "/scratch\npersistent = " + top_ + "\nmode = async\n" +
+                               (import.empty() ? import : "tailrace_import = " + import) +
                                "\ntailrace_buffer_bytes = 1MiB\ntailrace_record = no\n");
         return Client::open(on_tailrace::single_process(id), top_ + "/veloc.cfg");
     }
@@ -124,6 +124,10 @@ TEST_F(VelocImportTest, AProgramGoesOnFromTheNewestVersionThatIsWhole) {
     write("n-4-8.dat", part({{1, "eight"}}).substr(0, 22));
     std::string text(5, '-');
     {
+        testing::internal::CaptureStderr();
+        EXPECT_EQ(client(4, "none")->restart_test("n", 0, -1), -1);
+        EXPECT_EQ(client(4, top_ + "/elsewhere")->restart_test("n", 0, -1), -1);
+        testing::internal::GetCapturedStderr();
         const auto old = client(4);
         testing::internal::CaptureStderr();
         EXPECT_EQ(old->restart_test("n", 0, -1), 5);
