@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/bytes.h"
 #include "base/caught.h"
+#include "base/status_codec.h"
 #include "format/codec.h"
 #include "session/opening.h"
 #include "session/session.h"
@@ -142,18 +144,40 @@ Status Session::flush_newest(Closed::Rest rest) {
 // Older epochs may stay on the nodes, or give way to newer ones. If the newest one cannot be flushed, that
 // must not go unsaid.
 Status Session::check_newest() {
+    TAILRACE_ASSIGN(const auto heard, heard_of_newest());
     const auto kept = newest_kept_local();
     if (kept && context_.config.flush_at_close) return cannot_flush(*kept);
     const auto all = epochs_.all();
     if (all.empty() || is_final(all.back().info.state)) return {};
     const EpochKey key{all.back().info.epoch, all.back().info.run};
-    const Status why(
-        Code::failed_state,
-        fmt::format("{} could not be flushed, because parts of it were not captured, or are lost, "
-                    "or because it is not sound (the log says more)",
-                    to_string(key)));
+    const auto reason = heard.find(key);
+    const Status why =
+        reason != heard.end()
+            ? reason->second
+            : Status(Code::failed_state,
+                     fmt::format("{} could not be flushed, because parts of it were not captured, or are "
+                                 "lost, or because it is not sound (the log says more)",
+                                 to_string(key)));
     epochs_.ended({key, EpochState::failed, why, 0, false});
     return why;
+}
+
+// Some ranks may have heard from the agents why their newest epoch failed, before the agents were gone.
+Result<std::map<EpochKey, Status>> Session::heard_of_newest() const {
+    const auto own = epochs_.all();
+    const auto newest = own.empty() ? EpochInfo{} : own.back().info;
+    ByteWriter mine;
+    put(mine, EpochKey{newest.epoch, newest.run});
+    put(mine, newest.state == EpochState::failed ? newest.why : Status());
+    TAILRACE_ASSIGN(const auto all, context_.transport->allgather(mine.bytes()));
+    std::map<EpochKey, Status> heard;
+    for (const auto& bytes : all) {
+        ByteReader in(bytes);
+        const auto key = get_key(in);
+        auto why = get_status(in);
+        if (in.at_end() && !why.ok()) heard.try_emplace(key, std::move(why));
+    }
+    return heard;
 }
 
 }  // namespace tailrace::internal

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -144,6 +145,7 @@ class Session : public Checkpointer {
     Status flush_rest();  // waits for the epochs that are under way, too
     Status flush_left_epochs();
     Status check_newest();
+    Result<std::map<EpochKey, Status>> heard_of_newest() const;
     std::optional<EpochKey> newest_kept_local() const;
     Status flush_newest(Closed::Rest rest);
     Status flush_again(const JobContext& context, const std::vector<LocalEpoch>& epochs);

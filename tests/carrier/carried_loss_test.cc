@@ -73,6 +73,32 @@ TEST_F(CarriedSessionTest, AnAgentThatGivesNoSignOfLifeIsNamedAndHoldsNobodyUpFo
     wait_until([&] { return committed().size() == 1; });
 }
 
+// The ranks of node 1 hear nothing of the refusal before their agent is gone, and its parts are removed.
+TEST_F(CarriedSessionTest, AllRanksSayWhyTheNewestEpochFailedIfOneHasHeardIt) {
+    start_agents();
+    door_.silent_dir = local_dir(1);
+    std::barrier all(ranks);
+    run(door_, [&](Checkpointer& session, int rank) {
+        std::vector<uint32_t> cells(4);
+        const ArrayPiece piece{ElementType::uint32, {4}, {0}, {4}};
+        ASSERT_TRUE(session.register_array("cells", cells.data(), piece).ok());
+        ASSERT_TRUE(session.save(1).ok());
+        all.arrive_and_wait();
+        if (rank == 2) door_.silent = true;
+        if (rank == 0) {
+            EXPECT_THAT(session.wait(1, for_ever).message(), HasSubstr("'cells'"));
+        }
+        all.arrive_and_wait();
+        if (rank == 0) door_.cut = true;
+        all.arrive_and_wait();
+        const Status closed = session.close();
+        EXPECT_EQ(closed.code(), Code::invalid_argument) << closed.to_string();
+        EXPECT_EQ(session.state(1)->state, EpochState::failed);
+        EXPECT_THAT(session.state(1)->why.message(), HasSubstr("'cells'")) << "rank " << rank;
+    });
+    EXPECT_THAT(committed(), IsEmpty());
+}
+
 // The ranks that took it for gone have not told it of their later saves. The others must not wait for these.
 TEST_F(CarriedSessionTest, AnAgentThatGoesOnAfterItWasTakenForGoneGivesUpAndAllRanksGoOn) {
     config_.queue_policy = QueuePolicy::wait;
