@@ -31,7 +31,13 @@ struct Options {
     bool now = false;
     std::optional<uint64_t> after;
     std::optional<std::string> at;
+    std::optional<std::string> before;
+    std::optional<std::string> stop_before;
+    bool add = false;
+    std::vector<std::string> without;  // conditions, by the names of their options
     bool cancel = false;
+
+    bool asks() const { return now || after || at || before || stop_before; }
     bool json = false;
 };
 
@@ -72,7 +78,8 @@ Exit show(const Options& options, Storage& storage) {
     }
     const auto note = halt_note(storage, options.directory);
     print(note ? printable(*note) + "\n"
-               : fmt::format("there is no order to halt in {}; give one with --now, --after N or --at TIME\n",
+               : fmt::format("there is no order to halt in {}; give one with --now, --after N, --at TIME or "
+                             "--before TIME\n",
                              printable(options.directory)));
     return exit_ok;
 }
@@ -90,19 +97,47 @@ Exit cancel(const Options& options, Storage& storage) {
     return exit_ok;
 }
 
-Result<Halt> order_of(const Options& options) {
-    Halt halt;
-    halt.id = random_number();
-    halt.by = own_name();
-    if (options.after) {
-        halt.kind = HaltKind::after;
-        halt.after_saves = *options.after;
-    } else if (options.at) {
-        halt.kind = HaltKind::at;
-        const auto at = parse_moment(*options.at, static_cast<int64_t>(std::time(nullptr)));
-        if (!at.ok()) return at.status().with_context("--at");
-        halt.at_unix = *at;
+Result<std::optional<int64_t>> moment_of(const char* option, const std::optional<std::string>& text) {
+    if (!text) return std::optional<int64_t>();
+    const auto moment = parse_moment(*text, static_cast<int64_t>(std::time(nullptr)));
+    if (!moment.ok()) return moment.status().with_context(option);
+    return std::optional<int64_t>(*moment);
+}
+
+// `halt` with what the options ask for. Its id changes if saves are to be counted from now on.
+Status change(Halt& halt, const Options& options) {
+    for (const auto& condition : options.without) {
+        if (condition == "now") halt.now = false;
+        if (condition == "after") halt.after_saves.reset();
+        if (condition == "at") halt.at_unix.reset();
+        if (condition == "before") halt.before_unix.reset();
+        if (condition == "stop-before") halt.stop_before_seconds.reset();
     }
+    TAILRACE_ASSIGN(const auto at, moment_of("--at", options.at));
+    TAILRACE_ASSIGN(const auto before, moment_of("--before", options.before));
+    if (at) halt.at_unix = at;
+    if (before) halt.before_unix = before;
+    if (options.now) halt.now = true;
+    if (options.stop_before) {
+        const auto time = parse_duration_ms(*options.stop_before);
+        if (!time.ok()) return time.status().with_context("--stop-before");
+        halt.stop_before_seconds = (*time + 999) / 1000;
+    }
+    if (options.after) halt.after_saves = options.after;
+    if (options.after || halt.id == 0) halt.id = random_number();
+    halt.by = own_name();
+    return {};
+}
+
+// What the order becomes; nothing if no condition is left.
+Result<std::optional<Halt>> order_of(const Options& options, Storage& storage) {
+    std::optional<Halt> halt;
+    if (options.add || !options.without.empty()) {
+        TAILRACE_ASSIGN(halt, read_halt(storage, options.directory));
+    }
+    if (!halt) halt.emplace();
+    TAILRACE_TRY(change(*halt, options));
+    if (!has_condition(*halt)) halt.reset();
     return halt;
 }
 
@@ -110,9 +145,11 @@ Exit run(const Options& options, Storage& storage) {
     // Also says so where it is no directory.
     if (const auto listed = storage.list(options.directory); !listed.ok()) return report(listed.status());
     if (options.cancel) return cancel(options, storage);
-    if (!options.now && !options.after && !options.at) return show(options, storage);
-    const auto halt = order_of(options);
-    if (!halt.ok()) return report(halt.status());
+    if (!options.asks() && options.without.empty()) return show(options, storage);
+    const auto order = order_of(options, storage);
+    if (!order.ok()) return report(order.status());
+    if (!*order) return cancel(options, storage);
+    const auto& halt = *order;
     if (const Status written = write_halt(storage, options.directory, *halt); !written.ok())
         return report(written);
     warn_of_another_owner(options.directory);
@@ -132,22 +169,39 @@ Exit run(const Options& options, Storage& storage) {
     return exit_ok;
 }
 
+void add_conditions(CLI::App& command, Options& options) {
+    auto* now = command.add_flag("--now", options.now, "Stop at one of the next steps");
+    auto* after = command.add_option("--after", options.after, "Stop after this many saves from now on")
+                      ->transform(whole_number(0, most_saves));
+    auto* at = command.add_option(
+        "--at", options.at,
+        "Stop at this time: 18:00, 2026-11-24T18:00 (local time, or UTC with a Z), or seconds since 1970");
+    auto* before = command.add_option("--before", options.before,
+                                      "Stop early enough that a last save ends by this time");
+    auto* stop_before = command.add_option(
+        "--stop-before", options.stop_before,
+        "The time of the last save, such as 10min: for --before and for the end of the job, in place of the "
+        "setting stop_before");
+    auto* add =
+        command.add_flag("--add", options.add, "Keep the other conditions of the order that is there");
+    auto* without =
+        command
+            .add_option("--without", options.without, "Take this condition out of the order that is there")
+            ->delimiter(',')
+            ->allow_extra_args(false)
+            ->check(CLI::IsMember({"now", "after", "at", "before", "stop-before"}));
+    auto* cancel = command.add_flag("--cancel", options.cancel, "Cancel the order");
+    now->excludes(after)->excludes(at)->excludes(before);
+    for (auto* other : {now, after, at, before, stop_before, add, without}) cancel->excludes(other);
+}
+
 }  // namespace
 
 Command add_halt(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand("halt", "Ask a running job to save once more and stop");
     command->add_option("DIR", options->directory, "The job's shared directory")->required();
-    auto* now = command->add_flag("--now", options->now, "Stop at one of the next steps");
-    auto* after = command->add_option("--after", options->after, "Stop after this many saves from now on")
-                      ->transform(whole_number(0, most_saves));
-    auto* at = command->add_option(
-        "--at", options->at,
-        "Stop at this time: 18:00, 2026-11-24T18:00 (local time, or UTC with a Z), or seconds since 1970");
-    auto* cancel = command->add_flag("--cancel", options->cancel, "Cancel the order");
-    now->excludes(after)->excludes(at)->excludes(cancel);
-    after->excludes(at)->excludes(cancel);
-    at->excludes(cancel);
+    add_conditions(*command, *options);
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
         "The order is the file tailrace.halt in DIR. A session on DIR finds it if its program calls\n"
@@ -155,9 +209,11 @@ Command add_halt(CLI::App& program) {
         "and the program saves and ends. The session then removes the file, so the next run goes on. If\n"
         "the order is not due before a job ends, it holds for the next job, and --after counts anew.\n\n"
         "Run the command as the user of the job, because a session does not obey files of other users.\n"
-        "Without --now, --after, --at or --cancel, the command shows the current order.\n\n"
+        "Several conditions may be given: the program stops when one of them holds. A new order replaces\n"
+        "the one that is there, unless you give --add. Without options the command shows the order.\n\n"
         "  tailrace halt /scratch/run7 --now            before maintenance\n"
         "  tailrace halt /scratch/run7 --at 18:00       before the batch queue closes\n"
+        "  tailrace halt /scratch/run7 --before 18:00   the last save has to be done by then\n"
         "  tailrace halt /scratch/run7 --after 1        right after the program's next save\n"
         "  tailrace halt /scratch/run7 --cancel");
     return [options](Storage& storage) { return run(*options, storage); };

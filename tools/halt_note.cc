@@ -19,20 +19,17 @@ std::optional<std::string> halt_note(Storage& storage, const std::string& direct
 
 nlohmann::ordered_json to_json(const Halt& halt) {
     nlohmann::ordered_json json;
-    switch (halt.kind) {
-        case HaltKind::now:
-            json["when"] = "now";
-            break;
-        case HaltKind::at:
-            json["when"] = "at";
-            json["at"] = moment_text(halt.at_unix);
-            json["at_unix"] = halt.at_unix;
-            break;
-        case HaltKind::after:
-            json["when"] = "after";
-            json["after_saves"] = halt.after_saves;
-            break;
+    if (halt.now) json["now"] = true;
+    if (halt.after_saves) json["after_saves"] = *halt.after_saves;
+    if (halt.at_unix) {
+        json["at"] = moment_text(*halt.at_unix);
+        json["at_unix"] = *halt.at_unix;
     }
+    if (halt.before_unix) {
+        json["before"] = moment_text(*halt.before_unix);
+        json["before_unix"] = *halt.before_unix;
+    }
+    if (halt.stop_before_seconds) json["stop_before_seconds"] = *halt.stop_before_seconds;
     if (!halt.by.empty()) json["by"] = halt.by;
     return json;
 }

@@ -45,12 +45,12 @@ class StopReasons {
             situation.left_seconds = std::min(left, situation.left_seconds.value_or(left));
         }
         const auto halt = halts_.ask({});
-        if (halt != halt_) saves_before_halt_ = saves;
+        if (counts_anew(halt_, halt)) saves_before_halt_ = saves;
         halt_ = halt;
         const uint64_t since = saves - std::min(saves, saves_before_halt_);
-        const auto reason =
-            why_stop(rules_, situation, std::nullopt, halt, since, static_cast<int64_t>(now_unix));
-        if (halt && is_due(*halt, since, static_cast<int64_t>(now_unix))) halts_.obeyed(*halt);
+        const auto second = static_cast<int64_t>(now_unix);
+        const auto reason = why_stop(rules_, situation, std::nullopt, halt, since, second);
+        if (halt && due_condition(rules_, situation, *halt, since, second)) halts_.obeyed(*halt);
         return reason;
     }
 

@@ -52,12 +52,13 @@ std::optional<std::string> Decisions::why(Question question, SteadyClock::time_p
     if (question == Question::save) return why_save(rules_, situation(question, now), stop_is_asked_);
     const auto halt = halts_.ask(background_priority(context_.config));
     const uint64_t saves = epochs_.costs().saves;
-    if (halt != halt_) saves_before_halt_ = saves;
+    if (counts_anew(halt_, halt)) saves_before_halt_ = saves;
     halt_ = halt;
     const uint64_t since_halt = saves - saves_before_halt_;
     const auto now_unix = static_cast<int64_t>(unix_ms_now() / 1000);
-    obeys_halt_ = !asked_to_stop && halt && is_due(*halt, since_halt, now_unix);
-    return why_stop(rules_, situation(question, now), asked_to_stop, halt, since_halt, now_unix);
+    const auto here = situation(question, now);
+    obeys_halt_ = !asked_to_stop && halt && due_condition(rules_, here, *halt, since_halt, now_unix);
+    return why_stop(rules_, here, asked_to_stop, halt, since_halt, now_unix);
 }
 
 std::optional<Announcement> Decisions::call(Question question,

@@ -65,19 +65,17 @@ Status wrong(std::string_view what) {
 
 }  // namespace
 
+bool has_condition(const Halt& halt) {
+    return halt.now || halt.after_saves || halt.at_unix || halt.before_unix || halt.stop_before_seconds;
+}
+
 std::string encode(const Halt& halt) {
     std::string text(first_line);
-    switch (halt.kind) {
-        case HaltKind::now:
-            text += "\nnow";
-            break;
-        case HaltKind::at:
-            text += fmt::format("\nat {}", halt.at_unix);
-            break;
-        case HaltKind::after:
-            text += fmt::format("\nafter {}", halt.after_saves);
-            break;
-    }
+    if (halt.now) text += "\nnow";
+    if (halt.after_saves) text += fmt::format("\nafter {}", *halt.after_saves);
+    if (halt.at_unix) text += fmt::format("\nat {}", *halt.at_unix);
+    if (halt.before_unix) text += fmt::format("\nbefore {}", *halt.before_unix);
+    if (halt.stop_before_seconds) text += fmt::format("\nstop_before {}", *halt.stop_before_seconds);
     text += fmt::format("\nid {:016x}\n", halt.id);
     if (!halt.by.empty()) {
         std::string by = halt.by.substr(0, most_name_bytes);
@@ -88,23 +86,42 @@ std::string encode(const Halt& halt) {
     return text;
 }
 
+namespace {
+
+bool parse_second(std::string_view text, std::optional<int64_t>& second) {
+    return parse_number(text, second.emplace()) && *second >= 0 && *second <= last_second;
+}
+
+// Whether the line is a condition.
+Result<bool> decode_condition(std::string_view line, Halt& halt) {
+    if (line == "now") {
+        halt.now = true;
+    } else if (const auto at = after_word(line, "at")) {
+        if (!parse_second(*at, halt.at_unix)) return wrong("'at' is not followed by a time");
+    } else if (const auto before = after_word(line, "before")) {
+        if (!parse_second(*before, halt.before_unix)) return wrong("'before' is not followed by a time");
+    } else if (const auto after = after_word(line, "after")) {
+        if (!parse_number(*after, halt.after_saves.emplace()))
+            return wrong("'after' is not followed by a number");
+    } else if (const auto stop_before = after_word(line, "stop_before")) {
+        if (!parse_number(*stop_before, halt.stop_before_seconds.emplace()) ||
+            *halt.stop_before_seconds > static_cast<uint64_t>(last_second))
+            return wrong("'stop_before' is not followed by a number of seconds");
+    } else {
+        return false;
+    }
+    return true;
+}
+
+}  // namespace
+
 Result<Halt> decode_halt(std::string_view text) {
     if (text.size() > most_bytes) return wrong("it is too long");
     if (take_line(text) != first_line) return wrong("its first line is another, or it is of a later version");
     Halt halt;
-    const auto what = take_line(text);
-    if (!what) return wrong("it does not say when");
-    if (const auto at = after_word(*what, "at")) {
-        halt.kind = HaltKind::at;
-        if (!parse_number(*at, halt.at_unix) || halt.at_unix < 0 || halt.at_unix > last_second)
-            return wrong("'at' is not followed by a time");
-    } else if (const auto after = after_word(*what, "after")) {
-        halt.kind = HaltKind::after;
-        if (!parse_number(*after, halt.after_saves)) return wrong("'after' is not followed by a number");
-    } else if (*what != "now") {
-        return wrong("it does not say when");
-    }
     while (const auto line = take_line(text)) {
+        TAILRACE_ASSIGN(const bool is_condition, decode_condition(*line, halt));
+        if (is_condition) continue;
         if (const auto id = after_word(*line, "id")) {
             if (!parse_number(*id, halt.id, 16)) return wrong("'id' is not followed by a number");
         } else if (const auto by = after_word(*line, "by")) {
@@ -115,6 +132,7 @@ Result<Halt> decode_halt(std::string_view text) {
         }
     }
     if (!text.empty()) return wrong("its last line is cut off");
+    if (!has_condition(halt)) return wrong("it does not say when");
     return halt;
 }
 
@@ -231,15 +249,16 @@ Status clear_halt_remains(Storage& storage, const std::string& directory) {
 }
 
 std::string when_text(const Halt& halt) {
-    switch (halt.kind) {
-        case HaltKind::now:
-            return "now";
-        case HaltKind::at:
-            return "at " + moment_text(halt.at_unix);
-        case HaltKind::after:
-            return "after " + counted(halt.after_saves, "save");
-    }
-    return "";
+    std::string text;
+    const auto add = [&](const std::string& condition) { text += (text.empty() ? "" : " or ") + condition; };
+    if (halt.now) add("now");
+    if (halt.after_saves) add("after " + counted(*halt.after_saves, "save"));
+    if (halt.at_unix) add("at " + moment_text(*halt.at_unix));
+    if (halt.before_unix) add("before " + moment_text(*halt.before_unix));
+    if (!halt.stop_before_seconds) return text;
+    const auto time = duration_text(*halt.stop_before_seconds * 1000);
+    return text.empty() ? time + " before the end of the job"
+                        : text + ", with " + time + " for the last save before an end";
 }
 
 }  // namespace tailrace::internal

@@ -73,29 +73,41 @@ bool may_wish_to_save(const WhenRules& rules, bool end_is_known, bool stop_is_as
     return rules.save_interval_seconds > 0 || rules.mtbf_seconds > 0 || (end_is_known && !stop_is_asked);
 }
 
-bool is_due(const Halt& halt, uint64_t saves, int64_t now_unix) {
-    switch (halt.kind) {
-        case HaltKind::now:
-            return true;
-        case HaltKind::at:
-            return now_unix >= halt.at_unix;
-        case HaltKind::after:
-            return saves >= halt.after_saves;
-    }
-    return false;
+WhenRules with(const WhenRules& rules, const std::optional<Halt>& halt) {
+    WhenRules all = rules;
+    if (halt && halt->stop_before_seconds)
+        all.stop_before_seconds = static_cast<double>(*halt->stop_before_seconds);
+    return all;
+}
+
+std::optional<Halt> due_condition(const WhenRules& rules, const Situation& situation, const Halt& halt,
+                                  uint64_t saves, int64_t now_unix) {
+    if (halt.now) return Halt{.now = true};
+    if (halt.after_saves && saves >= *halt.after_saves) return Halt{.after_saves = halt.after_saves};
+    if (halt.at_unix && now_unix >= *halt.at_unix) return Halt{.at_unix = halt.at_unix};
+    if (halt.before_unix && static_cast<double>(*halt.before_unix - now_unix) <=
+                                seconds_for_last_save(with(rules, halt), situation))
+        return Halt{.before_unix = halt.before_unix};
+    return std::nullopt;
+}
+
+bool counts_anew(const std::optional<Halt>& last, const std::optional<Halt>& halt) {
+    return !last || !halt || last->id != halt->id || last->after_saves != halt->after_saves;
 }
 
 std::optional<std::string> why_stop(const WhenRules& rules, const Situation& situation,
                                     const std::optional<std::string>& asked, const std::optional<Halt>& halt,
                                     uint64_t saves_since_halt, int64_t now_unix) {
     if (asked) return asked;
-    if (halt && is_due(*halt, saves_since_halt, now_unix)) {
+    const auto due = halt ? due_condition(rules, situation, *halt, saves_since_halt, now_unix) : std::nullopt;
+    if (due) {
         std::string reason = "halted";
         if (!halt->by.empty()) reason += fmt::format(" by {}", halt->by);
-        if (halt->kind != HaltKind::now) reason += fmt::format(" {}", when_text(*halt));
+        if (!due->now) reason += fmt::format(" {}", when_text(*due));
         return reason;
     }
-    if (situation.left_seconds && *situation.left_seconds <= seconds_for_last_save(rules, situation))
+    if (situation.left_seconds &&
+        *situation.left_seconds <= seconds_for_last_save(with(rules, halt), situation))
         return *situation.left_seconds > 0 ? "the job ends in " + about_seconds(*situation.left_seconds)
                                            : std::string("the time of the job is over");
     return std::nullopt;

@@ -49,8 +49,13 @@ std::optional<std::string> why_save(const WhenRules& rules, const Situation& sit
 // Whether why_save may ever have a reason.
 bool may_wish_to_save(const WhenRules& rules, bool end_is_known, bool stop_is_asked);
 
-// Whether the order asks to stop now. `saves`: since rank 0 found it.
-bool is_due(const Halt& halt, uint64_t saves, int64_t now_unix);
+// The rules, with what the order says of them.
+WhenRules with(const WhenRules& rules, const std::optional<Halt>& halt);
+// Which condition of the order asks to stop now, alone; nothing if none does. `saves`: since rank 0 found it.
+std::optional<Halt> due_condition(const WhenRules& rules, const Situation& situation, const Halt& halt,
+                                  uint64_t saves, int64_t now_unix);
+// Rank 0 has found `halt` where `last` was: whether the saves of `after` count from now.
+bool counts_anew(const std::optional<Halt>& last, const std::optional<Halt>& halt);
 
 // The reason, as programs get it. `asked`: some rank was asked to stop, for this reason. `halt`: the
 // halt file's order, and the saves since rank 0 found it.

@@ -40,6 +40,25 @@ class HaltTest(CommandTest):
         self.assertIn("there is no order", run("halt", self.dir, "--cancel").stdout)
         self.assertEqual(list(self.dir.iterdir()), [])
 
+    def test_conditions_are_added_and_taken_out(self):
+        run("halt", self.dir, "--after", 10, "--before", "2026-11-24T18:00Z")
+        text = self.file.read_text()
+        self.assertIn("\nafter 10\nbefore 1795543200\nid ", text)
+        run("halt", self.dir, "--add", "--stop-before", "90s")
+        self.assertEqual(self.file.read_text(), text.replace("\nid ", "\nstop_before 90\nid "), "saves count on")
+        self.assertIn("to stop after 10 saves or before 2026-11-24T18:00:00Z, with 90s for the last save",
+                      run("halt", self.dir).stdout)
+        run("halt", self.dir, "--add", "--after", 3)
+        self.assertEqual(run_json("halt", self.dir)["halt"]["after_saves"], 3)
+        self.assertNotEqual(self.file.read_text().split("id ")[1], text.split("id ")[1], "saves count anew")
+        run("halt", self.dir, "--without", "after,before")
+        self.assertIn("to stop 90s before the end of the job", run("halt", self.dir).stdout)
+        self.assertIn("cancelled", run("halt", self.dir, "--without", "stop-before").stdout)
+        self.assertFalse(self.file.exists())
+        self.assertIn("no order", run("halt", self.dir, "--without", "now").stdout)
+        run("halt", self.dir, "--add", "--at", "2026-11-24T18:00Z")
+        self.assertEqual(run_json("halt", self.dir)["halt"]["at_unix"], 1795543200)
+
     def test_a_drain_is_no_session(self):
         held = os.open(self.dir, os.O_RDONLY)
         self.addCleanup(os.close, held)
@@ -52,7 +71,7 @@ class HaltTest(CommandTest):
         self.assertIsNone(run_json("ls", self.dir)["halt"])
         run("halt", self.dir, "--after", 1)
         self.assertIn("note: a session that asks should_stop is to stop after 1 save (asked by", run("ls", self.dir).stdout)
-        self.assertEqual(run_json("ls", self.dir)["halt"]["when"], "after")
+        self.assertEqual(run_json("ls", self.dir)["halt"]["after_saves"], 1)
         self.assertIn("is to stop after 1 save", run("show", self.dir).stderr)
         self.assertEqual([e["epoch"] for e in run_json("ls", self.dir)["epochs"]], [1])
         self.assertEqual(run_json("ls", self.dir)["leftovers"], [], "it is no epoch's file")
@@ -72,7 +91,9 @@ class HaltTest(CommandTest):
 
     def test_wrong_usage(self):
         for arguments in (("--now", "--after", 1), ("--at", "soon"), ("--after", -1), ("--after", "x"),
-                          ("--after", "99999999999999999999"), ("--cancel", "--now"), ("--at", "")):
+                          ("--after", "99999999999999999999"), ("--cancel", "--now"), ("--at", ""),
+                          ("--cancel", "--add"), ("--before", "soon"), ("--stop-before", "10"),
+                          ("--without", "all")):
             with self.subTest(arguments):
                 said = run("halt", self.dir, *arguments, code=2).stderr
                 if arguments[0] == "--after":
@@ -108,6 +129,14 @@ class HaltTest(CommandTest):
         self.assertIn("A session uses the directory", run("halt", self.dir, "--now").stdout)
         self.assertIn(": halted by ", self.ended(program))
         self.assertFalse(self.file.exists(), "it was obeyed")
+
+    def test_it_stops_before_a_time_and_leaves_room_for_a_save(self):
+        run("halt", self.dir, "--before", str(int(time.time()) + 62))
+        self.assertIn(" before 20", self.ended(self.start()))
+        run("halt", self.dir, "--stop-before", "1000s")
+        self.assertRegex(self.ended(self.start(SLURM_JOB_END_TIME=str(int(time.time()) + 999))),
+                         "the job ends in 1[67] min")
+        self.assertTrue(self.file.exists(), "it changes a setting, so it stays")
 
     def test_an_order_holds_for_the_next_session(self):
         run("halt", self.dir, "--after", 2)

@@ -156,7 +156,7 @@ TEST_P(AskingTest, TheEndOfTheJobIsAReasonToStop) {
 TEST_P(AskingTest, AHaltFileIsObeyedOnceByAllRanks) {
     auto halted = job();
     ASSERT_TRUE(machines.shared->make_directories(halted.config.shared_dir).ok());
-    const Halt order{.kind = HaltKind::after, .after_saves = 2, .id = 5, .by = "anna"};
+    const Halt order{.after_saves = 2, .id = 5, .by = "anna"};
     ASSERT_TRUE(write_halt(*machines.shared, halted.config.shared_dir, order).ok());
     std::vector<uint64_t> at(6);
     std::vector<std::string> why(6);
@@ -180,7 +180,7 @@ TEST_P(AskingTest, ASessionClearsAwayWhatADeadOneLeftOfAHaltFile) {
     auto halted = job(1, 1);
     const auto& directory = halted.config.shared_dir;
     ASSERT_TRUE(machines.shared->make_directories(directory).ok());
-    ASSERT_TRUE(write_halt(*machines.shared, directory, {.id = 5}).ok());
+    ASSERT_TRUE(write_halt(*machines.shared, directory, {.now = true, .id = 5}).ok());
     ASSERT_TRUE(machines.shared
                     ->rename(join_path(directory, "tailrace.halt"),
                              join_path(directory, "tailrace.halt.obeyed.00000000.0000000000000001"))
@@ -199,9 +199,7 @@ TEST_P(AskingTest, AHaltFileIsNoEpoch) {
         EXPECT_TRUE(save(session, state, 1).ok());
         EXPECT_TRUE(session.close().ok());
     });
-    ASSERT_TRUE(write_halt(*machines.shared, halted.config.shared_dir,
-                           {.kind = HaltKind::at, .at_unix = 250'000'000'000})
-                    .ok());
+    ASSERT_TRUE(write_halt(*machines.shared, halted.config.shared_dir, {.at_unix = 250'000'000'000}).ok());
     run(halted, [&](Checkpointer& session) {
         expect_restored(session, std::nullopt, 1);
         EXPECT_FALSE(session.should_stop().value());

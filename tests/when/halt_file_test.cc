@@ -19,9 +19,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Halt orders[] = {{.kind = HaltKind::now, .id = 7},
-                       {.kind = HaltKind::at, .at_unix = 1795543200, .id = UINT64_MAX, .by = "anna@login2"},
-                       {.kind = HaltKind::after, .after_saves = 3, .by = "a"}};
+const Halt orders[] = {{.now = true, .id = 7},
+                       {.at_unix = 1795543200, .id = UINT64_MAX, .by = "anna@login2"},
+                       {.after_saves = 3, .by = "a"},
+                       {.after_saves = 10, .before_unix = 1795543200, .stop_before_seconds = 600, .id = 1},
+                       {.stop_before_seconds = 7}};
 
 TEST(HaltFileTest, OrdersComeBackAsTheyWere) {
     for (const Halt& halt : orders) {
@@ -30,7 +32,8 @@ TEST(HaltFileTest, OrdersComeBackAsTheyWere) {
         EXPECT_EQ(*decoded, halt);
     }
     EXPECT_EQ(encode(orders[1]), "tailrace halt 1\nat 1795543200\nid ffffffffffffffff\nby anna@login2\n");
-    EXPECT_EQ(decode_halt(encode({.by = "a\nb c\x1b"}))->by, "a_b_c_") << "a name stays on its line";
+    EXPECT_EQ(decode_halt(encode({.now = true, .by = "a\nb c\x1b"}))->by, "a_b_c_")
+        << "a name stays on its line";
 }
 
 TEST(HaltFileTest, WhatIsNoOrderIsRefused) {
@@ -39,7 +42,8 @@ TEST(HaltFileTest, WhatIsNoOrderIsRefused) {
           "tailrace halt 1\nlater\n", "tailrace halt 1\nat\n", "tailrace halt 1\nat soon\n",
           "tailrace halt 1\nat -5\n", "tailrace halt 1\nat 9999999999999\n", "tailrace halt 1\nafter\n",
           "tailrace halt 1\nafter -1\n", "tailrace halt 1\nnow\nid zz\n", "tailrace halt 1\nnow\nid 1",
-          "tailrace halt 1\nnow\nby a b\n", "tailrace halt 1\nnow\nmore\n"})
+          "tailrace halt 1\nnow\nby a b\n", "tailrace halt 1\nnow\nmore\n", "tailrace halt 1\nid 1\n",
+          "tailrace halt 1\nbefore soon\n", "tailrace halt 1\nstop_before -1\n"})
         EXPECT_EQ(decode_halt(bad).status().code(), Code::invalid_argument) << bad;
     EXPECT_FALSE(decode_halt("tailrace halt 1\nnow\nby " + std::string(5000, 'x') + "\n").ok());
 }

@@ -79,15 +79,41 @@ TEST(RulesTest, AHaltOrderSaysWhenAndByWhom) {
     const auto why = [](const Halt& halt, uint64_t saves, int64_t now) {
         return why_stop({}, {}, {}, halt, saves, now).value_or("");
     };
-    EXPECT_EQ(why({.kind = HaltKind::now, .by = "anna@login"}, 0, 0), "halted by anna@login");
-    const Halt at{.kind = HaltKind::at, .at_unix = 1000};
+    EXPECT_EQ(why({.now = true, .by = "anna@login"}, 0, 0), "halted by anna@login");
+    const Halt at{.at_unix = 1000};
     EXPECT_EQ(why(at, 0, 999), "");
     EXPECT_EQ(why(at, 0, 1000), "halted at 1970-01-01T00:16:40Z");
-    const Halt after{.kind = HaltKind::after, .after_saves = 2};
+    const Halt after{.after_saves = 2};
     EXPECT_EQ(why(after, 1, 0), "");
     EXPECT_EQ(why(after, 2, 0), "halted after 2 saves");
+    const Halt before{.before_unix = 1000};
+    EXPECT_EQ(why(before, 0, 939), "");
+    EXPECT_EQ(why(before, 0, 940), "halted before 1970-01-01T00:16:40Z");
+    const Halt several{.after_saves = 2, .before_unix = 1000, .stop_before_seconds = 5};
+    EXPECT_EQ(why(several, 0, 994), "");
+    EXPECT_EQ(why(several, 0, 995), "halted before 1970-01-01T00:16:40Z");
+    EXPECT_EQ(why(several, 2, 0), "halted after 2 saves");
     EXPECT_EQ(why_stop({}, {}, "signal TERM at rank 3", at, 0, 0).value(), "signal TERM at rank 3");
     EXPECT_FALSE(why_stop({}, {}, {}, {}, 0, 0));
+}
+
+TEST(RulesTest, AHaltOrderSaysHowLongBeforeTheEndToStop) {
+    const Halt early{.stop_before_seconds = 600};
+    const WhenRules rules{.stop_before_seconds = 5};
+    EXPECT_FALSE(why_stop(rules, {.left_seconds = 500}, {}, {}, 0, 0));
+    EXPECT_THAT(why_stop(rules, {.left_seconds = 500}, {}, early, 0, 0).value(),
+                HasSubstr("the job ends in"));
+    EXPECT_FALSE(due_condition(rules, {.left_seconds = 500}, early, 0, 0)) << "it stays for the next run";
+}
+
+TEST(RulesTest, AnOrderThatIsAddedToCountsItsSavesOn) {
+    const Halt order{.after_saves = 2, .id = 7};
+    Halt more = order;
+    more.before_unix = 1000;
+    EXPECT_TRUE(counts_anew({}, order));
+    EXPECT_FALSE(counts_anew(order, more));
+    EXPECT_TRUE(counts_anew(order, Halt{.after_saves = 3, .id = 7}));
+    EXPECT_TRUE(counts_anew(order, Halt{.after_saves = 2, .id = 8}));
 }
 
 }  // namespace
