@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -15,8 +14,6 @@
 namespace scr_on_tailrace {
 
 namespace {
-
-constexpr const char* region = "scr/files";
 
 [[noreturn]] void failed(const std::string& what) {
     const int error = errno;
@@ -47,7 +44,7 @@ class BypassOutput : public Output {
   public:
     explicit BypassOutput(const Place& place) : place_(place) {}
     ~BypassOutput() override {
-        if (registered_) tailrace_unregister(place_.session.get(), region);
+        if (registered_) tailrace_unregister(place_.session.get(), files_region);
     }
 
     std::string route(const std::string& name) override {
@@ -74,7 +71,7 @@ class BypassOutput : public Output {
         for (const auto& directory : directories)
             synced(place_.prefix.path_of(directory), O_DIRECTORY, "(a directory of a file that was routed)");
         list_ = encode(files);
-        place_.session.add(region, list_.data(), list_.size());
+        place_.session.add(files_region, list_.data(), list_.size());
         registered_ = true;
     }
     void save(uint64_t id) override { place_.session.save(id); }
@@ -120,35 +117,12 @@ class BypassRestart : public Restart {
 
 }  // namespace
 
-std::string encode(const std::vector<Listed>& files) {
-    std::string text;
-    for (const auto& file : files) text += std::to_string(file.bytes) + " " + file.key + "\n";
-    return text;
-}
-
-std::vector<Listed> decode(const std::string& text) {
-    std::vector<Listed> files;
-    for (size_t begin = 0; begin < text.size();) {
-        const auto end = std::min(text.find('\n', begin), text.size());
-        Listed file{};
-        const auto* last = text.data() + end;
-        const auto parsed = std::from_chars(text.data() + begin, last, file.bytes);
-        if (parsed.ec != std::errc() || last - parsed.ptr < 2 || *parsed.ptr != ' ')
-            throw tailrace::Error(TAILRACE_CORRUPT, "\"" + text.substr(begin, end - begin) +
-                                                        "\" is no line of a list of files");
-        file.key.assign(parsed.ptr + 1, last);
-        files.push_back(std::move(file));
-        begin = end + 1;
-    }
-    return files;
-}
-
 std::vector<Listed> listed_in(const Place& place, uint64_t id) {
     const auto reader = place.session.open_epoch(id);
     std::vector<Listed> all;
     for (uint32_t rank = place.rank; rank < reader.rank_count(); rank += place.rank_count) {
-        std::string text(reader.region(rank, region).bytes, '\0');
-        reader.read(rank, region, std::span(text.data(), text.size()));
+        std::string text(reader.region(rank, files_region).bytes, '\0');
+        reader.read(rank, files_region, std::span(text.data(), text.size()));
         const auto files = decode(text);
         all.insert(all.end(), files.begin(), files.end());
     }

@@ -252,7 +252,17 @@ bool Client::agree_on_files(const char* call, bool valid) {
     if (!valid) complain(call, title(dataset_) + " is dropped: the program says that it is not valid");
     if (!routed_all_) complain(call, title(dataset_) + " is dropped: a file could not be routed");
     if (!everywhere(call, valid && routed_all_) || !alone) return false;
-    return everywhere(call, guarded(call, [&] { output_->check(); }));
+    return everywhere(call, guarded(call, [&] {
+                          output_->check();
+                          describe_dataset();
+                      }));
+}
+
+void Client::describe_dataset() {
+    Index one;
+    one.add(dataset_);
+    description_ = one.encode();
+    session_->add(dataset_region, description_.data(), description_.size());
 }
 
 bool Client::complete(const char* call, bool valid) {
@@ -264,6 +274,8 @@ bool Client::complete(const char* call, bool valid) {
     else
         guarded(call, [&] { output_->drop(dataset_.id); });
     output_.reset();
+    if (!description_.empty()) tailrace_unregister(session_->get(), dataset_region);
+    description_.clear();
     told_of_failure_ = told_of_failure_ || !good;
     return good;
 }

@@ -80,6 +80,8 @@ class Client : private on_tailrace::Together {
     bool begin(const char* call, const std::optional<std::string>& name, unsigned flags, State state);
     bool complete(const char* call, bool valid);
     bool agree_on_files(const char* call, bool valid);
+    // The region that says in the epoch which dataset it is.
+    void describe_dataset();
     bool save(const char* call);
     // Waits for all datasets in flight but the `keep` newest, and tells which are lost. Returns whether none
     // is.
@@ -102,6 +104,7 @@ class Client : private on_tailrace::Together {
 
     Dataset dataset_;                   // in the states checkpoint, output
     std::unique_ptr<Output> output_;    // then
+    std::string description_;           // of it; in the session's regions if it is not empty
     bool routed_all_ = true;            // no route_file of this rank has failed
     std::vector<Dataset> in_flight_;    // captured, and not waited for; the same on all ranks
     bool told_of_failure_ = false;      // closing the session tells of it once more

@@ -21,6 +21,8 @@
 
 namespace scr_on_tailrace {
 
+inline constexpr const char* files_region = "scr/files";
+
 // A file of a dataset, of the bypass way.
 struct Listed {
     uint64_t bytes;

@@ -106,6 +106,14 @@ void Index::add(const Dataset& dataset) {
     if ((dataset.flags & SCR_FLAG_CHECKPOINT) != 0) current_.clear();
 }
 
+void Index::put(const Dataset& dataset) {
+    std::erase_if(datasets_,
+                  [&](const Dataset& other) { return other.id == dataset.id || other.name == dataset.name; });
+    const auto later = std::find_if(datasets_.begin(), datasets_.end(),
+                                    [&](const Dataset& other) { return other.id > dataset.id; });
+    datasets_.insert(later, dataset);
+}
+
 void Index::drop(const std::string& name) {
     std::erase_if(datasets_, [&](const Dataset& dataset) { return dataset.name == name; });
     if (current_ == name) current_.clear();

@@ -7,7 +7,8 @@
 //
 // A name goes to the end of its line. Several datasets may have one name: the newest one that is complete
 // counts. Whether a dataset is complete is not said here. The commit of its epoch says so, and the line comes
-// before the commit.
+// before the commit. Each rank's region scr/dataset in the epoch has the line, too, as an index of one, so
+// that a dataset that was dropped can come back (index_build.h).
 //
 // Index is pure. IndexFile changes the file in these steps: lock, read, write a second file, sync it, rename
 // it over the first, sync the directory, unlock. A reader sees the index before or after. One rank calls.
@@ -22,6 +23,8 @@
 #include <vector>
 
 namespace scr_on_tailrace {
+
+inline constexpr const char* dataset_region = "scr/dataset";
 
 struct Dataset {
     uint64_t id = 0;  // its epoch
@@ -50,6 +53,8 @@ class Index {
 
     // Its id is above all others.
     void add(const Dataset& dataset);
+    // In the place of its id, and instead of others of its name. What is current stays.
+    void put(const Dataset& dataset);
     void drop(const std::string& name);
     void drop(uint64_t id);
     void mark_failed(uint64_t id);

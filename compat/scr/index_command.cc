@@ -1,5 +1,5 @@
-// scr_index: lists the datasets of a prefix, and changes what the index says of them. It reads and writes the
-// index alone, and no files of datasets.
+// scr_index: lists the datasets of a prefix, and changes what the index says of them. It reads epochs, and
+// writes the index alone.
 #include <getopt.h>
 #include <scr.h>
 
@@ -9,6 +9,7 @@
 #include <tailrace.hpp>
 
 #include "index.h"
+#include "index_build.h"
 #include "prefix.h"
 
 using namespace scr_on_tailrace;
@@ -16,13 +17,27 @@ using namespace scr_on_tailrace;
 namespace {
 
 constexpr const char* usage =
-    "usage: scr_index [--prefix DIR] [--list | --current NAME | --drop NAME | --drop-after NAME]\n"
+    "usage: scr_index [--prefix DIR] [--list | --current NAME | --drop NAME | --drop-after NAME |\n"
+    "                 --add NAME | --build ID]\n"
     "\n"
-    "  -l, --list             List the datasets, newest first (the default)\n"
+    "The index PREFIX/.scr/tailrace-index has the names of a program's datasets. A run adds to it, and "
+    "looks\n"
+    "there for the checkpoints to restart from.\n"
+    "\n"
+    "  -l, --list             List the datasets, newest first (the default). VALID: the epoch is complete, "
+    "and\n"
+    "                         no program has said that it cannot read it. CUR: restarts begin there\n"
     "  -c, --current NAME     The next run restarts from this checkpoint\n"
-    "  -d, --drop NAME        Forget a dataset; its files stay\n"
+    "  -d, --drop NAME        Forget a dataset; its files stay. So does -r, --remove\n"
     "      --drop-after NAME  Forget all datasets after this one; their files stay\n"
-    "  -p, --prefix DIR       The prefix; otherwise the working directory\n";
+    "  -a, --add NAME         Put a dataset back that was dropped\n"
+    "  -b, --build ID         The same by its number in the list, also if a program has said that it cannot\n"
+    "                         read it. Both fail if the dataset is not complete, or its files have changed\n"
+    "  -p, --prefix DIR       The prefix; otherwise the working directory\n"
+    "  -h, --help             Print this\n"
+    "\n"
+    "Nothing is rebuilt here: the next run or `tailrace drain` on the nodes finishes and rebuilds what a\n"
+    "program has left. The exit status is 0, or 1 after a failure and for wrong usage.\n";
 
 bool is_complete(const std::string& directory, uint64_t id) {
     try {
@@ -67,6 +82,14 @@ void drop_after(Index& index, const std::string& name) {
     while (index.greatest_id() > last) index.drop(index.greatest_id());
 }
 
+Dataset known(const std::string& prefix, const std::string& what, bool by_name) {
+    auto path = absolute(prefix);
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    const Prefix top(path);
+    const KnownDatasets datasets(top, path + "/.scr/tailrace");
+    return by_name ? datasets.by_name(what) : datasets.by_id(id_of(what));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -74,15 +97,16 @@ int main(int argc, char** argv) {
     const option options[] = {{"list", no_argument, nullptr, 'l'},
                               {"current", required_argument, nullptr, 'c'},
                               {"drop", required_argument, nullptr, 'd'},
+                              {"remove", required_argument, nullptr, 'd'},
                               {"drop-after", required_argument, nullptr, only_long},
                               {"prefix", required_argument, nullptr, 'p'},
                               {"build", required_argument, nullptr, 'b'},
                               {"add", required_argument, nullptr, 'a'},
                               {"help", no_argument, nullptr, 'h'},
                               {nullptr, 0, nullptr, 0}};
-    std::string prefix = ".", name;
+    std::string prefix = ".", name, said;
     std::function<void(Index&, const std::string&)> change;
-    for (int chosen = 0; (chosen = getopt_long(argc, argv, "lc:d:p:b:a:h", options, nullptr)) != -1;) {
+    for (int chosen = 0; (chosen = getopt_long(argc, argv, "lc:d:r:p:b:a:h", options, nullptr)) != -1;) {
         switch (chosen) {
             case 'l':
                 change = nullptr;
@@ -94,6 +118,7 @@ int main(int argc, char** argv) {
                 change = make_current;
                 break;
             case 'd':
+            case 'r':
                 change = drop;
                 break;
             case only_long:
@@ -101,23 +126,25 @@ int main(int argc, char** argv) {
                 break;
             case 'b':
             case 'a':
-                std::fputs(
-                    "scr_index: a dataset is in the index before it is complete, so none is to be added or "
-                    "built; `tailrace drain` finishes what a program has left on the nodes\n",
-                    stderr);
-                return 1;
+                change = [&, by_name = chosen == 'a'](Index& index, const std::string& what) {
+                    const auto dataset = known(prefix, what, by_name);
+                    index.put(dataset);
+                    said = "dataset " + std::to_string(dataset.id) + " is complete, and in the index as " +
+                           dataset.name + "\n";
+                };
+                break;
             case 'h':
                 std::fputs(usage, stdout);
                 return 0;
             default:
                 std::fputs(usage, stderr);
-                return 2;
+                return 1;
         }
         name = optarg;
     }
     if (optind != argc) {
         std::fputs(usage, stderr);
-        return 2;
+        return 1;
     }
     try {
         const auto top = absolute(prefix + "/.scr/");
@@ -126,6 +153,7 @@ int main(int argc, char** argv) {
             file.change([&](Index& index) { change(index, name); });
         else
             list(file.read(), top + "tailrace");
+        std::fputs(said.c_str(), stdout);
         return 0;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "scr_index: %s\n", error.what());

@@ -68,6 +68,10 @@ def killed_and_started_again(prefixes, program, index, ranks, level, kill_at, **
     expected = [f"step_{step}" for step in range(45, 0, -5)]
     if valid_datasets(index, prefix) != expected:
         raise mpi_driver.Failure(f"{valid_datasets(index, prefix)} are valid, and not {expected}")
+    subprocess.run([index, "--prefix", prefix, "--drop", expected[2]], timeout=30, check=True)
+    subprocess.run([index, "--prefix", prefix, "--add", expected[2]], timeout=30, check=True)
+    if valid_datasets(index, prefix) != expected:
+        raise mpi_driver.Failure(f"{expected[2]} was not put back: {valid_datasets(index, prefix)}")
     left = [where for where, _, names in os.walk(os.path.join(prefix, "tier")) if "part.0" in names]
     if left:
         raise mpi_driver.Failure(f"files of the program stay in {left}")
