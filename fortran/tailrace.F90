@@ -98,8 +98,15 @@ module tailrace
     generic :: wait => wait32, wait64
     procedure :: wait_all
     generic :: state => state32, state64
+    procedure :: files_begin
+    procedure :: files_route
+    generic :: files_save => files_save32, files_save64
+    generic :: files_restore => files_restore32, files_restore64
+    procedure :: files_find
+    procedure :: files_release
     procedure :: should_save
     procedure :: should_stop
+    procedure, private :: files_save32, files_save64, files_restore32, files_restore64
     procedure, private :: register_region, register_array32, register_array64
     procedure, private :: register_list32, register_list64
     procedure, private :: update_region, update_array32, update_array64
@@ -120,6 +127,8 @@ module tailrace
   end interface
 
   integer(c_int64_t), parameter :: newest = -1  ! all bits set: TAILRACE_NEWEST
+  integer(c_int32_t), parameter :: any_rank = -1  ! all bits set: TAILRACE_ANY_RANK
+  integer, parameter :: max_path_bytes = 4096  ! TAILRACE_MAX_PATH_BYTES
 
   ! tailrace_epoch_info of tailrace.h
   type, bind(C) :: epoch_info
@@ -259,6 +268,44 @@ module tailrace
       integer(c_int64_t), value :: epoch
       type(epoch_info) :: info
       integer(c_int) :: code
+    end function
+    function c_files_begin(session) bind(C, name="tailrace_files_begin") result(code)
+      import; type(c_ptr), value :: session; integer(c_int) :: code
+    end function
+    function c_files_route(session, name, path, path_bytes) bind(C, name="tailrace_files_route") result(code)
+      import
+      type(c_ptr), value :: session
+      character(kind=c_char), intent(in) :: name(*)
+      type(c_ptr), value :: path
+      integer(c_int64_t), value :: path_bytes
+      integer(c_int) :: code
+    end function
+    function c_files_save(session, epoch, whole) bind(C, name="tailrace_files_save") result(code)
+      import
+      type(c_ptr), value :: session
+      integer(c_int64_t), value :: epoch
+      integer(c_int), value :: whole
+      integer(c_int) :: code
+    end function
+    function c_files_restore(session, epoch, flags, restored) bind(C, name="tailrace_files_restore") result(code)
+      import
+      type(c_ptr), value :: session
+      integer(c_int64_t), value :: epoch
+      integer(c_int), value :: flags
+      integer(c_int64_t) :: restored
+      integer(c_int) :: code
+    end function
+    function c_files_find(session, rank, name, path, path_bytes) bind(C, name="tailrace_files_find") result(code)
+      import
+      type(c_ptr), value :: session
+      integer(c_int32_t), value :: rank
+      character(kind=c_char), intent(in) :: name(*)
+      type(c_ptr), value :: path
+      integer(c_int64_t), value :: path_bytes
+      integer(c_int) :: code
+    end function
+    function c_files_release(session) bind(C, name="tailrace_files_release") result(code)
+      import; type(c_ptr), value :: session; integer(c_int) :: code
     end function
     function c_should_save(session, yes) bind(C, name="tailrace_should_save") result(code)
       import; type(c_ptr), value :: session; integer(c_int) :: yes, code
@@ -744,12 +791,141 @@ contains
     else
       code = c_restore(self%handle, wanted, number)
     end if
-    if (code == tailrace_ok) restored = number
-    if (present(found)) then
-      found = code == tailrace_ok
-      if (code == tailrace_not_found) code = tailrace_ok
-    end if
+    call finish_restore(code, number, restored, found, stat, errmsg)
+  end subroutine
+
+  ! ---- files of the program -----------------------------------------------------------------------------
+
+  ! Begins this rank's files for one save.
+  subroutine files_begin(self, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call c_forget()
+    call finish(c_files_begin(self%handle), stat, errmsg)
+  end subroutine
+
+  ! `path`: where the program is to write its file `name`. Empty after a failure.
+  subroutine files_route(self, name, path, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    character(*), intent(in) :: name
+    character(:), allocatable, intent(out) :: path
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    character(kind=c_char), target :: letters(max_path_bytes)
+    integer(c_int) :: code
+    letters(1) = c_null_char
+    call c_forget()
+    code = c_files_route(self%handle, c_text(name), c_loc(letters), int(max_path_bytes, c_int64_t))
+    path = f_text(c_loc(letters))
     call finish(code, stat, errmsg)
+  end subroutine
+
+  ! save for the files that were routed and the registered variables. Close the files before; afterwards they
+  ! are gone. whole = .false.: the program could not write its files, and nothing of the epoch is kept
+  ! (tailrace_aborted).
+  subroutine files_save32(self, epoch, whole, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    integer(int32), intent(in) :: epoch
+    logical, intent(in), optional :: whole
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call self%files_save64(int(epoch, int64), whole, stat, errmsg)
+  end subroutine
+
+  subroutine files_save64(self, epoch, whole, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    integer(int64), intent(in) :: epoch
+    logical, intent(in), optional :: whole
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    integer(c_int) :: all
+    all = 1
+    if (present(whole)) all = merge(1_c_int, 0_c_int, whole)
+    call c_forget()
+    call finish(c_files_save(self%handle, epoch, all), stat, errmsg)
+  end subroutine
+
+  ! restore for the registered variables and this rank's files. found: as in restore. of_all_ranks = .true.: every
+  ! rank may ask for every rank's files. Collective.
+  subroutine files_restore32(self, restored, found, epoch, of_all_ranks, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    integer(int32), intent(inout) :: restored
+    logical, intent(out), optional :: found
+    integer(int64), intent(in), optional :: epoch
+    logical, intent(in), optional :: of_all_ranks
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    integer(int64) :: number
+    number = restored
+    call self%files_restore64(number, found, epoch, of_all_ranks, stat, errmsg)
+    restored = int(number, int32)
+  end subroutine
+
+  subroutine files_restore64(self, restored, found, epoch, of_all_ranks, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    integer(int64), intent(inout) :: restored
+    logical, intent(out), optional :: found
+    integer(int64), intent(in), optional :: epoch
+    logical, intent(in), optional :: of_all_ranks
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: wanted, number
+    integer(c_int) :: flags, code
+    wanted = newest
+    if (present(epoch)) wanted = epoch
+    flags = 0
+    if (present(of_all_ranks)) flags = merge(1_c_int, 0_c_int, of_all_ranks)
+    call c_forget()
+    code = c_files_restore(self%handle, wanted, flags, number)
+    call finish_restore(code, number, restored, found, stat, errmsg)
+  end subroutine
+
+  ! `path`: where the restored file `name` is. Without `rank` (from 0): this rank's, otherwise the only one of
+  ! that name. Empty after a failure.
+  subroutine files_find(self, name, path, rank, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    character(*), intent(in) :: name
+    character(:), allocatable, intent(out) :: path
+    integer, intent(in), optional :: rank
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    character(kind=c_char), target :: letters(max_path_bytes)
+    integer(c_int32_t) :: of_rank
+    integer(c_int) :: code
+    of_rank = any_rank
+    if (present(rank)) of_rank = int(rank, c_int32_t)
+    letters(1) = c_null_char
+    call c_forget()
+    code = c_files_find(self%handle, of_rank, c_text(name), c_loc(letters), int(max_path_bytes, c_int64_t))
+    path = f_text(c_loc(letters))
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  ! Removes the files that were restored. The epoch stays.
+  subroutine files_release(self, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call c_forget()
+    call finish(c_files_release(self%handle), stat, errmsg)
+  end subroutine
+
+  ! What every restore ends with.
+  subroutine finish_restore(code, number, restored, found, stat, errmsg)
+    integer(c_int), intent(in) :: code
+    integer(c_int64_t), intent(in) :: number
+    integer(int64), intent(inout) :: restored
+    logical, intent(out), optional :: found
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    if (code == tailrace_ok) restored = number
+    if (present(found)) found = code == tailrace_ok
+    if (present(found) .and. code == tailrace_not_found) then
+      call finish(tailrace_ok, stat, errmsg)
+    else
+      call finish(code, stat, errmsg)
+    end if
   end subroutine
 
   integer(c_int) function restore_some(handle, epoch, names, restored) result(code)
