@@ -20,8 +20,13 @@ constexpr off_t most_bytes = off_t{64} << 20;
 
 void failed_file(const std::string& what, const std::string& path, const std::string& left) {
     const int error = errno;
+    std::string why = std::strerror(error);
+    if (error == EISDIR)
+        why = "a directory stands where this file should be; move it away";
+    else if (error == ELOOP)
+        why = "it is a symbolic link, which is not followed; look who made it, and remove it";
     throw tailrace::Error(error == ENOSPC || error == EDQUOT ? TAILRACE_NO_SPACE : TAILRACE_IO_ERROR,
-                          what + " " + path + ": " + std::strerror(error) + "; " + left + " is as it was");
+                          what + " " + path + ": " + why + "; " + left + " is as it was");
 }
 
 OpenFile::OpenFile(const std::string& path, int flags, unsigned rights, const std::string& left)

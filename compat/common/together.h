@@ -22,6 +22,9 @@ class Together {
     bool guarded(const char* call, const std::function<void()>& work) const;
     // Whether it went well on all ranks. Says so if only another one has failed.
     bool everywhere(const char* call, bool mine);
+    // All ranks work. What the first of them has thrown is said once, by rank 0, and all hear whether none
+    // did.
+    bool everybody(const char* call, const std::function<void()>& work);
     // Rank 0 alone works, and all ranks hear whether it went well.
     bool on_first(const char* call, const std::function<void()>& work);
     // What rank 0 makes of it; nothing if that fails. All ranks hear it.

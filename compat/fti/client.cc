@@ -11,6 +11,7 @@
 #include <limits>
 #include <thread>
 
+#include "common/directories.h"
 #include "common/small_file.h"
 
 const char* const on_tailrace::interface_name = "fti";
@@ -31,7 +32,7 @@ std::string title(int id, int level) {
 
 // Makes a directory for a new run in `top`, named as FTI names it, and returns its name.
 std::string new_run_in(const std::string& top) {
-    std::filesystem::create_directories(top);
+    on_tailrace::make_named_directory("glbl_dir", top);
     const std::time_t now = std::time(nullptr);
     std::tm local{};
     ::localtime_r(&now, &local);
@@ -40,7 +41,14 @@ std::string new_run_in(const std::string& top) {
     // Runs may begin in the same second.
     for (int number = 1;; ++number) {
         const auto numbered = number == 1 ? name : name + "_" + std::to_string(number);
-        if (std::filesystem::create_directory(top + "/" + numbered)) return numbered;
+        std::error_code error;
+        const auto path = top + "/" + numbered;
+        if (std::filesystem::create_directory(path, error)) return numbered;
+        // What is no directory has the name, too.
+        if (error && error != std::errc::file_exists && error != std::errc::not_a_directory)
+            throw tailrace::Error(TAILRACE_IO_ERROR, "making the directory " + path + ": " + error.message() +
+                                                         "; make glbl_dir a directory that you may write, or "
+                                                         "name another");
     }
 }
 
@@ -166,6 +174,10 @@ bool Client::begin() {
 }
 
 bool Client::begin_run(const char* call) {
+    // Its directories on the nodes are made with the first checkpoint, which is late to learn that they
+    // cannot be.
+    if (!everybody(call, [&] { on_tailrace::expect_room_for_directory("ckpt_dir", settings_.ckpt_dir); }))
+        return false;
     const auto name = from_first(call, [&] { return new_run_in(settings_.glbl_dir); });
     if (name) settings_.exec_id = *name;
     next_epoch_ = 1;
@@ -254,9 +266,18 @@ void Client::remove_checkpoints(bool all) {
 
 bool Client::open_session(const char* call, int level) {
     if (sessions_[level]) return true;
-    if (!on_first(call, [&] { std::filesystem::create_directories(shared(level)); })) return false;
+    if (!on_first(call, [&] {
+            on_tailrace::make_below(settings_.glbl_dir, {settings_.exec_id, own_name, level_name(level)});
+        }))
+        return false;
+    const bool placed = everybody(call, [&] {
+        on_tailrace::make_named_directory("ckpt_dir", settings_.ckpt_dir);
+        on_tailrace::make_below(settings_.ckpt_dir, {settings_.exec_id});
+        // The session makes this one, with the rights of a node-local tier.
+        on_tailrace::is_below(settings_.ckpt_dir, {settings_.exec_id, own_name});
+    });
+    if (!placed) return false;
     const bool opened = guarded(call, [&] {
-        std::filesystem::create_directories(settings_.ckpt_dir + "/" + settings_.exec_id);
         tailrace::Options options;
         options.set("name", job);
         options.set("shared_dir", shared(level));

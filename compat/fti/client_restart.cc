@@ -1,12 +1,12 @@
 // What Client does to find a checkpoint of an earlier run, and to recover it.
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <functional>
 #include <span>
 #include <sstream>
 
 #include "client.h"
+#include "common/directories.h"
 
 namespace fti_on_tailrace {
 
@@ -48,7 +48,10 @@ bool Client::find_checkpoint(const char* call) {
     const auto there = from_first(call, [&] {
         std::string marks;
         for (int level = 1; level <= levels; ++level)
-            marks += std::filesystem::exists(shared(level)) ? '1' : '0';
+            marks +=
+                on_tailrace::is_below(settings_.glbl_dir, {settings_.exec_id, own_name, level_name(level)})
+                    ? '1'
+                    : '0';
         return marks;
     });
     if (!there) return false;

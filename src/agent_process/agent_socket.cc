@@ -160,8 +160,13 @@ Result<std::optional<AgentProcessMessage>> AgentConnection::receive(std::chrono:
 Result<Descriptor> listen_for_clients(const std::string& local_dir) {
     OwnDirectories own(local_dir);
     TAILRACE_ASSIGN(const auto directory, own.open(agent_directory(local_dir), true));
-    if (unlinkat(directory->get(), socket_name, 0) != 0 && errno != ENOENT)
-        return path_error(errno, "removing", join_path(agent_directory(local_dir), socket_name));
+    if (unlinkat(directory->get(), socket_name, 0) != 0 && errno != ENOENT) {
+        const bool is_directory = errno == EISDIR;
+        const auto failed = path_error(errno, "removing", join_path(agent_directory(local_dir), socket_name));
+        return is_directory ? failed.with_context(
+                                  "a directory stands where the agent's socket should be; move it away")
+                            : failed;
+    }
     TAILRACE_ASSIGN(auto listening, new_socket());
     const auto address = address_in(*directory);
     if (bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||

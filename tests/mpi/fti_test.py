@@ -105,6 +105,52 @@ def taken_by_snapshot(runs, program, level):
     runs.expect(2, [program, level, "snapshots", runs.config], "^status 1, going on$")
 
 
+def something_is_in_the_way(runs, program):
+    """What stands where a directory or file of the library should be is named, and nothing of it is touched."""
+    def refused(*patterns, **basic):
+        runs.new(**basic)
+        runs.fails(2, run_of(program, runs, "multiple", 1, 10), *patterns)
+
+    precious = os.path.join(runs.workspace.directory("outside"), "precious")
+    with open(precious, "w", encoding="utf-8") as file:
+        file.write("1")
+    for key in ("ckpt_dir", "glbl_dir"):
+        refused(f"{key} = {precious}/below: {precious} is a file and no directory", **{key: precious + "/below"})
+        refused(f"{key} = .*/d+ has .* too long", **{key: runs.directory + "/" + "d" * 300})
+        refused(f"{key} = .*/d has .* too long", **{key: runs.directory + "/d" * 2100})
+        link = runs.directory + "/link"
+        os.symlink("/nowhere/at/all", link)
+        refused(f"{key} = {link}: {link} is a symbolic link that leads nowhere", **{key: link})
+    runs.new(meta_dir=precious)
+    runs.expect(2, run_of(program, runs, "multiple", 1, 10), "^to 10$")
+    runs.new()
+    os.makedirs(runs.config + ".new/below")
+    runs.fails(2, run_of(program, runs, "multiple", 1, 10),
+               r"config.fti.new: a directory stands where this file should be; move it away")
+
+    outside = os.path.dirname(precious)
+    for top in ("local", "global"):
+        for below in ("", "/tailrace", "/tailrace/l1"):
+            if top + below == "local/tailrace/l1":
+                continue
+            runs.new()
+            runs.fails(2, run_of(program, runs, "multiple", 1, 40, 23))
+            run, = os.listdir(f"{runs.directory}/{top}")
+            place = f"{runs.directory}/{top}/{run}{below}"
+            os.rename(place, runs.directory + "/moved")
+            os.symlink(outside, place)
+            runs.fails(2, run_of(program, runs, "multiple", 1, 40), f"{place} is a symbolic link, and a directory",
+                       "nothing was changed. Mend what is said above")
+            if os.listdir(outside) != ["precious"]:
+                raise mpi_driver.Failure(f"{place} was followed: {os.listdir(outside)}")
+            os.remove(place)
+            shutil.copy(precious, place)
+            runs.fails(2, run_of(program, runs, "multiple", 1, 40), f"{place} is a file, and a directory .*; move it away")
+            os.remove(place)
+            os.rename(runs.directory + "/moved", place)
+            runs.expect(2, run_of(program, runs, "multiple", 1, 40), "^status 1, from 20$", "^to 40$")
+
+
 def test():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
@@ -139,6 +185,7 @@ def test():
         for checkpoint_level in (0, 1, 4):
             kept_at_the_end(runs, program, checkpoint_level)
         taken_by_snapshot(runs, program, "multiple")
+        something_is_in_the_way(runs, program)
         if options.fortran:
             runs.new()
             for status, to in ((0, 5), (1, 10)):

@@ -83,6 +83,22 @@ class Index(Prefix):
         self.assertEqual(self.index(), INDEX)
         self.assertEqual(run(PROGRAMS.index, "--help").returncode, 0)
 
+    def test_a_directory_in_the_place_of_a_file_is_named(self):
+        for name in ("tailrace-index.lock", "tailrace-index.new"):
+            path = os.path.join(self.top, ".scr", name)
+            if os.path.exists(path):
+                os.remove(path)
+            os.makedirs(path)
+            done = run(PROGRAMS.index, "--drop", "step 1", cwd=self.top)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f".scr/{name}: a directory stands where this file should be; move it away", done.stderr)
+            os.rmdir(path)
+        os.remove(os.path.join(self.top, ".scr", "tailrace-index.lock"))
+        os.symlink("/nowhere", os.path.join(self.top, ".scr", "tailrace-index.lock"))
+        done = run(PROGRAMS.index, "--drop", "step 1", cwd=self.top)
+        self.assertIn("it is a symbolic link, which is not followed", done.stderr)
+        self.assertEqual(self.index(), INDEX)
+
     def test_without_an_index_there_is_nothing(self):
         os.remove(os.path.join(self.top, ".scr", "tailrace-index"))
         self.assertEqual(len(self.does().splitlines()), 1)
