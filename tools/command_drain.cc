@@ -28,6 +28,7 @@
 #include "drain/node_drain.h"
 #include "drain/recorded_epochs.h"
 #include "drain/tier_pass.h"
+#include "drain_places.h"
 #include "forget.h"
 #include "progress.h"
 #include "shared/retention.h"
@@ -48,6 +49,7 @@ constexpr auto longest_nap = 5s;
 constexpr auto patience = 3s;
 
 struct Options {
+    std::string directory;
     std::string local_dir;
     std::string job;
     std::string wait;
@@ -185,10 +187,12 @@ class WarnOnce {
 
 class Drain {
   public:
-    // `for_lost`: see --for-lost; empty: never.
-    Drain(const Options& options, const Config& config, std::optional<std::chrono::seconds> for_lost,
-          std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared)
+    // `directories`: of the tier; empty: all. `for_lost`: see --for-lost; empty: never.
+    Drain(const Options& options, const Config& config, const std::set<std::string>& directories,
+          std::optional<std::chrono::seconds> for_lost, std::shared_ptr<Storage> local,
+          std::shared_ptr<Storage> shared)
         : options_(options),
+          directories_(directories),
           local_dir_(config.local_dir),
           local_(local),
           shared_(shared),
@@ -259,7 +263,11 @@ class Drain {
         ++round_;
         bool moved = false;
         size_t directories = 0;
-        const auto pass = [this](const std::string& directory) {
+        const auto wanted = [this](const std::string& directory) {
+            return directories_.empty() || directories_.contains(directory);
+        };
+        const auto pass = [&](const std::string& directory) {
+            if (!wanted(directory)) return Result<DrainPass>(DrainPass());
             return options_.dry_run ? drain_.look(directory)
                                     : drain_.pass(
                                           directory, [this] { return stopped(); },
@@ -268,6 +276,7 @@ class Drain {
         };
         TAILRACE_ASSIGN(const auto skipped, pass_over_tier(*local_, local_dir_, options_.job, pass,
                                                            [&](const DirectoryPass& passed) {
+                                                               if (!wanted(passed.directory)) return;
                                                                ++directories;
                                                                moved |= hear(passed);
                                                            }));
@@ -345,6 +354,7 @@ class Drain {
     }
 
     const Options& options_;
+    const std::set<std::string>& directories_;
     const std::string local_dir_;
     const std::shared_ptr<Storage> local_, shared_;
     const Interrupt interrupt_;
@@ -372,60 +382,110 @@ nlohmann::ordered_json to_json(const EpochId& id, const Summary& summary) {
     return json;
 }
 
-Exit exit_of(const Drain& drain) {
+// What the drains of several tiers have found.
+struct Found {
+    std::map<EpochId, Summary> epochs;
+    std::set<std::string> skipped;
+    bool stopped = false;
+
+    void add(const Drain& drain) {
+        for (const auto& [id, summary] : drain.epochs()) {
+            Summary& all = epochs[id];
+            all.shares.insert(summary.shares.begin(), summary.shares.end());
+            all.looked_only = summary.looked_only;
+            all.written_bytes += summary.written_bytes;
+            all.written_for.insert(summary.written_for.begin(), summary.written_for.end());
+        }
+        skipped.insert(drain.skipped().begin(), drain.skipped().end());
+        stopped = drain.stopped();
+    }
+};
+
+Exit exit_of(const Found& found) {
     std::set<Fate> fates;
-    for (const auto& [id, summary] : drain.epochs()) fates.insert(summary.fate());
-    if (drain.stopped()) return exit_interrupted;
+    for (const auto& [id, summary] : found.epochs) fates.insert(summary.fate());
+    if (found.stopped) return exit_interrupted;
     if (fates.contains(Fate::failed)) return exit_damaged;
     if (fates.contains(Fate::in_use)) return exit_failed;
     return fates.contains(Fate::waiting) ? exit_waiting : exit_ok;
 }
 
-Exit run(const Options& options) {
-    std::chrono::seconds wait{0};
-    if (!options.wait.empty()) {
-        const auto seconds = parse_age(options.wait);
-        if (!seconds.ok()) return report(seconds.status().with_context("--wait"));
-        wait = std::chrono::seconds(*seconds);
-    }
-    std::optional<std::chrono::seconds> for_lost;
-    if (!options.for_lost.empty()) {
-        const auto seconds = parse_age(options.for_lost);
-        if (!seconds.ok()) return report(seconds.status().with_context("--for-lost"));
-        for_lost = std::chrono::seconds(*seconds);
-    }
-    const auto config = tier_settings(options.local_dir);
-    if (!config.ok()) return report(config.status());
-    SystemStorageOptions local{.engine = IoEngine::posix, .rules = {.own_in = config->local_dir}};
-    auto local_storage = make_system_storage(local);
-    if (!local_storage.ok()) return report(local_storage.status());
-    auto shared_storage =
-        make_system_storage({.engine = config->io_engine, .queue_depth = config->queue_depth});
-    if (!shared_storage.ok()) return report(shared_storage.status());
+Result<std::optional<std::chrono::seconds>> time_of(const char* option, const std::string& text) {
+    if (text.empty()) return std::optional<std::chrono::seconds>();
+    const auto seconds = parse_age(text);
+    if (!seconds.ok()) return seconds.status().with_context(option);
+    return std::optional(std::chrono::seconds(*seconds));
+}
 
+struct Tier {
+    Config config;
+    std::shared_ptr<Storage> local, shared;
+};
+
+Result<Tier> open_tier(const std::string& local_dir) {
+    Tier tier;
+    TAILRACE_ASSIGN(tier.config, tier_settings(local_dir));
+    const auto& config = tier.config;
+    TAILRACE_ASSIGN(tier.local,
+                    make_system_storage({.engine = IoEngine::posix, .rules = {.own_in = config.local_dir}}));
+    TAILRACE_ASSIGN(tier.shared,
+                    make_system_storage({.engine = config.io_engine, .queue_depth = config.queue_depth}));
+    return tier;
+}
+
+// The time to wait is that of all tiers together.
+Result<Found> drain(const Options& options, const DrainPlaces& places, std::chrono::seconds wait,
+                    const std::optional<std::chrono::seconds>& for_lost) {
+    Found found;
+    const auto deadline = Clock::now() + wait;
+    for (const auto& local_dir : places.tiers) {
+        TAILRACE_ASSIGN(const auto tier, open_tier(local_dir));
+        Drain drain(options, tier.config, places.directories, for_lost, tier.local, tier.shared);
+        const auto left = std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now());
+        TAILRACE_TRY(drain.run(std::clamp(left, 0s, wait)));
+        found.add(drain);
+        if (found.stopped) break;
+    }
+    return found;
+}
+
+Exit run(const Options& options) {
+    const auto wait = time_of("--wait", options.wait), for_lost = time_of("--for-lost", options.for_lost);
+    for (const auto& time : {wait, for_lost})
+        if (!time.ok()) return report(time.status());
     if (!options.forget.shared_dir.empty()) {
+        const auto tier = open_tier(options.local_dir);
+        if (!tier.ok()) return report(tier.status());
         auto forget_options = options.forget;
         forget_options.job = options.job;
         forget_options.json = options.json;
-        return forget(forget_options, config->local_dir, **local_storage, **shared_storage);
+        return forget(forget_options, tier->config.local_dir, *tier->local, *tier->shared);
     }
-    Drain drain(options, *config, for_lost, std::move(*local_storage), std::move(*shared_storage));
-    if (const Status done = drain.run(wait); !done.ok()) return report(done);
-    const Exit exit = exit_of(drain);
+    const auto looking = make_system_storage({.engine = IoEngine::posix});
+    if (!looking.ok()) return report(looking.status());
+    const auto places = find_drain_places(**looking, options.directory, options.local_dir);
+    if (!places.ok()) return report(places.status());
+    const auto found = drain(options, *places, wait->value_or(0s), *for_lost);
+    if (!found.ok()) return report(found.status());
+    const Exit exit = exit_of(*found);
     if (options.json) {
-        nlohmann::ordered_json json{{"local_dir", config->local_dir}, {"ok", exit == exit_ok}};
+        nlohmann::ordered_json json{{"ok", exit == exit_ok}};
+        if (places->tiers.size() == 1)
+            json["local_dir"] = places->tiers.front();
+        else
+            json["local_dirs"] = places->tiers;
         json["epochs"] = nlohmann::ordered_json::array();
-        for (const auto& [id, summary] : drain.epochs()) json["epochs"].push_back(to_json(id, summary));
-        if (!drain.skipped().empty()) json["skipped"] = drain.skipped();
+        for (const auto& [id, summary] : found->epochs) json["epochs"].push_back(to_json(id, summary));
+        if (!found->skipped.empty()) json["skipped"] = found->skipped;
         print_json(json);
         return exit;
     }
-    for (const auto& [id, summary] : drain.epochs())
+    for (const auto& [id, summary] : found->epochs)
         print(fmt::format("{} of job {}{}: {}\n", to_string(id.key), printable(id.job),
                           id.shared_dir.empty() ? "" : " in " + printable(id.shared_dir),
                           printable(summary.text())));
-    if (drain.epochs().empty())
-        std::fprintf(stderr, "tailrace: nothing to drain in %s%s\n", printable(config->local_dir).c_str(),
+    if (found->epochs.empty())
+        std::fprintf(stderr, "tailrace: %s%s\n", places->nothing.c_str(),
                      options.job.empty() ? "" : (" of job " + printable(options.job)).c_str());
     return exit;
 }
@@ -436,6 +496,9 @@ Command add_drain(CLI::App& program) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand(
         "drain", "Finish the epochs that programs had captured on this node before they died");
+    auto* directory = command->add_option(
+        "DIR", options->directory,
+        "A shared directory: what was captured for it. Or a node-local tier, or a node's directory in one");
     command->add_option("--local-dir,--local", options->local_dir,
                         "The node-local tier (default: the one that a session would use)");
     command->add_option("--name", options->job, "Only this job's epochs (the setting `name`)");
@@ -455,7 +518,11 @@ Command add_drain(CLI::App& program) {
         "--forget", options->forget.shared_dir,
         "Write nothing: remove everything on this node that was captured for this shared directory, "
         "which is gone for good (without --yes: only list it)");
-    forget->excludes(wait)->excludes(for_lost)->excludes(newest_first)->excludes(dry_run);
+    forget->excludes(directory)
+        ->excludes(wait)
+        ->excludes(for_lost)
+        ->excludes(newest_first)
+        ->excludes(dry_run);
     command->add_flag("--yes", options->forget.yes, "With --forget: remove it")->needs(forget);
     command->add_flag("--force", options->forget.force, "With --forget: even if the directory exists")
         ->needs(forget);
@@ -469,6 +536,7 @@ Command add_drain(CLI::App& program) {
         "epochs, on the same nodes. drain does so before these nodes are gone.\n\n"
         "drain needs the node-local tier and the shared directory under its path. If the program got its\n"
         "node-local tier from TAILRACE_LOCAL_DIR or the configuration file, drain needs the same.\n"
+        "For a shared DIR, the tiers that the records of its sessions name are searched, too.\n"
         "Everything else is in the plan records beside the captured parts. drain leaves an epoch without\n"
         "a plan record to the next session. Of the epochs that the program has kept on the nodes\n"
         "(shared_every, queue_policy) it commits only the newest. It skips a directory of another user,\n"
@@ -485,6 +553,7 @@ Command add_drain(CLI::App& program) {
         "  srun --ntasks-per-node=1 tailrace drain --wait 5min     in a Slurm job, after the program\n"
         "  srun ... tailrace drain --for-lost 30s                  ... if a node may be lost\n"
         "  mpiexec -ppn 1 tailrace drain --newest-first            with MPICH\n"
+        "  tailrace drain /scratch/run7                            only what belongs there\n"
         "  tailrace drain --dry-run                                only list the epochs\n"
         "  tailrace drain --forget /scratch/run7 --yes             if /scratch/run7 is gone for good");
     return [options](Storage&) { return run(*options); };

@@ -218,6 +218,19 @@ std::string NodeLocalEpoch::text() const {
     return sentence + "; a session on the same nodes finds it";
 }
 
+std::set<std::string> named_tiers(Storage& storage, const std::string& shared_dir,
+                                  const std::string& local_dir) {
+    std::error_code error;
+    const std::string absolute = std::filesystem::absolute(shared_dir, error).lexically_normal().string();
+    const Config config = paths_here(error ? shared_dir : absolute);
+    std::set<std::string> named = {config.local_dir, local_dir}, places;
+    ByEpoch ignored;
+    read_records(storage, config, "", named, ignored);
+    for (const std::string& place : named)
+        if (!place.empty()) places.insert(std::filesystem::weakly_canonical(place, error).string());
+    return places;
+}
+
 std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string& shared_dir,
                                             const std::string& job, const std::vector<ListedEpoch>& there,
                                             const std::vector<std::string>& local_dirs) {

@@ -3,6 +3,7 @@
 // For other nodes, the records of sessions tell (docs/records.md).
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,5 +39,10 @@ struct NodeLocalEpoch {
 std::vector<NodeLocalEpoch> find_node_local(Storage& storage, const std::string& shared_dir,
                                             const std::string& job, const std::vector<ListedEpoch>& there,
                                             const std::vector<std::string>& local_dirs);
+
+// The tiers that this user's settings, and the records of the directory's sessions, name, and `local_dir` if
+// it is not empty. Each once, under its real path.
+std::set<std::string> named_tiers(Storage& storage, const std::string& shared_dir,
+                                  const std::string& local_dir);
 
 }  // namespace tailrace::internal::tool

@@ -104,6 +104,47 @@ class DrainTest(unittest.TestCase):
         return found
 
 
+class DirectoryTest(DrainTest):
+    """`tailrace drain DIR`."""
+
+    def test_a_shared_directory_means_what_was_captured_for_it(self):
+        other = self.root / "other"
+        other.mkdir()
+        self.killed()
+        self.killed(shared_dir=other, name="second")
+        self.assertEqual(set(self.states(self.shared, "--dry-run", code=5)),
+                         {("tailrace", epoch) for epoch in (1, 2, 3)})
+        self.assertEqual(set(self.states(f"{self.shared}/").values()), {"committed"})
+        self.assertEqual(self.committed(), [1, 2, 3])
+        self.assertEqual(list(other.glob("*.tailrace")), [])
+        said = self.drain(self.shared).stderr
+        self.assertIn(f"nothing to drain into {self.shared}: no epoch without an end was captured for it in {self.local}",
+                      said)
+        self.assertIn("tailrace drain --local-dir TIER", said)
+        self.assertEqual(set(self.states(other)), {("second", epoch) for epoch in (1, 2, 3)})
+        self.drain(self.root / "missing", code=3)
+
+    def test_records_say_in_which_tiers(self):
+        tiers = [self.root / "tier 1", self.root / "tier 2"]
+        for name, tier in zip(("first", "second"), tiers):
+            tier.mkdir()
+            local, self.local = self.local, tier
+            self.killed(1, record="yes", name=name)
+            self.local = local
+        found = json.loads(self.drain(self.shared, "--json").stdout)
+        self.assertEqual(found["local_dirs"], [str(tier.resolve()) for tier in tiers])
+        self.assertEqual({epoch["job"]: epoch["state"] for epoch in found["epochs"]},
+                         {"first": "committed", "second": "committed"})
+
+    def test_it_may_be_a_tier_or_a_nodes_directory(self):
+        self.killed(1)
+        node = self.node_directory()
+        here, self.local = self.local, self.root / "not here"
+        self.assertEqual(self.states(here, "--dry-run", code=5), {("tailrace", 1): "waiting"})
+        self.assertEqual(self.states(node), {("tailrace", 1): "committed"})
+        self.assertIn(f"nothing to drain in {here}", self.drain(here).stderr)
+
+
 class AfterDeathTest(DrainTest):
     def test_of_epochs_that_were_kept_on_the_node_the_newest_is_committed(self):
         self.killed(6, shared_every=3)
