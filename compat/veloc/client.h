@@ -93,6 +93,7 @@ class Client final : public veloc::client_t {
     std::vector<Piece> pieces_of(int mode, const std::set<int>& ids, std::vector<std::string>& written) const;
     bool wait_for_all(const char* call);
     int newest_up_to(const std::string& name, int version);
+    bool has_all_ranks(const std::string& name, int version);
     // Goes on from a version that VELOC has written, if there is one: it becomes one of tailrace's.
     int import_newest(const std::string& name, int version);
     bool import_version(const std::string& name, int version, const Owner& owner);

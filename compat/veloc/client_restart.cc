@@ -56,9 +56,28 @@ int Client::newest_up_to(const std::string& name, int version) {
         // What is captured and not ended is in the list, too.
         const bool unfinished =
             checkpoint_ && checkpoint_->name == name && epoch == static_cast<uint64_t>(checkpoint_->version);
-        if (const auto found = as_version(epoch, version); found && !unfinished) return *found;
+        const auto found = as_version(epoch, version);
+        if (found && !unfinished && has_all_ranks(name, *found)) return *found;
     }
     return none;
+}
+
+// Collective. A rank that has saved nothing has nothing to restore.
+bool Client::has_all_ranks(const std::string& name, int version) {
+    uint32_t saved_by = 0;
+    const bool opened = guarded("Restart_test", [&] {
+        saved_by = stream_of(name).open(version).rank_count();
+        return true;
+    });
+    if (!ranks_->all(opened)) return false;
+    const auto here = static_cast<uint32_t>(ranks_->count());
+    if (saved_by != here && ranks_->rank() == 0)
+        complain("Restart_test", "version " + std::to_string(version) + " of " + name + " was saved by " +
+                                     std::to_string(saved_by) + " ranks, and this program has " +
+                                     std::to_string(here) +
+                                     (saved_by < here ? "; it is restored on as many as have saved it"
+                                                      : "; what the others have saved is left out"));
+    return saved_by >= here;
 }
 
 // Rank 0 chooses, so that all try the same versions.

@@ -88,6 +88,17 @@ def taken_over_from_veloc(workspace, program):
             raise mpi_driver.Failure(f"it should have gone on from VELOC's 15:\n{said}")
 
 
+def other_numbers_of_ranks(workspace, program):
+    """A version is none for a rank that has saved nothing of it; what too few ranks leave out is said."""
+    path = config(workspace, "others", MAPPED + "mode = sync\n")
+    workspace.run(2, program, "multiple", "run", path, 20, 0)
+    for ranks, begins_at, sentence in ((3, 0, "was saved by 2 ranks, and this program has 3; it is restored"),
+                                       (1, 20, "was saved by 3 ranks, and this program has 1; what the others")):
+        said = workspace.run(ranks, program, "multiple", "run", path, 20 if begins_at == 0 else 40, 0)
+        if not re.search(rf"^from {begins_at}$", said, re.M) or sentence not in said:
+            raise mpi_driver.Failure(f"on {ranks} ranks it should go on from {begins_at} and say '{sentence}':\n{said}")
+
+
 def damage_file_of_rank_1(path):
     """In the files of all ranks; on the nodes nothing is left."""
     top = os.path.dirname(path)
@@ -130,6 +141,7 @@ def test():
                 if sentence not in said:
                     raise mpi_driver.Failure(f"'{sentence}' should have been said:\n{said}")
         taken_over_from_veloc(workspace, options.program)
+        other_numbers_of_ranks(workspace, options.program)
         for level in ("multiple", "single"):
             path = config(workspace, f"cpp-{level}", "mode = async\n")
             workspace.run(2, options.cpp, level, "save", path)
