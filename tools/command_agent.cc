@@ -79,9 +79,10 @@ void show(const AgentStatus& status, const Options& options) {
     print(fmt::format("agent process {}, since {}: {}, {}\n", status.process,
                       time_text(status.started_unix_ms),
                       counted(status.sessions + status.carried.size(), "session"),
-                      status.stopping  ? "ending"
-                      : status.working ? "finishing the epochs that programs have left"
-                                       : "nothing to finish for programs that have ended"));
+                      status.stopping   ? "ending"
+                      : status.working  ? "finishing the epochs that programs have left"
+                      : status.left > 0 ? "not finishing anything just now"
+                                        : "nothing to finish for programs that have ended"));
     for (const auto& node : status.carried)
         print(fmt::format("carries {}, run {}, node {} of {}, in {}: {}, {} in progress\n",
                           printable(node.job), node.run, node.node, node.nodes, printable(node.shared_dir),

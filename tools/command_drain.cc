@@ -484,6 +484,11 @@ Exit run(const Options& options) {
         print(fmt::format("{} of job {}{}: {}\n", to_string(id.key), printable(id.job),
                           id.shared_dir.empty() ? "" : " in " + printable(id.shared_dir),
                           printable(summary.text())));
+    if (exit == exit_waiting && !for_lost->has_value())
+        std::fputs(
+            "tailrace: if such a node is lost for good, a node that keeps a copy of what it had captured "
+            "(redundancy = partner) writes its share, too, when told to by --for-lost 0s\n",
+            stderr);
     if (found->epochs.empty())
         std::fprintf(stderr, "tailrace: %s%s\n", places->nothing.c_str(),
                      options.job.empty() ? "" : (" of job " + printable(options.job)).c_str());

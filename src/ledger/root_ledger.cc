@@ -232,8 +232,8 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
         state == EpochState::kept_local;
     if (state == EpochState::failed) {
         const char* own = everywhere
-                              ? "its captured parts stay in the node-local tiers for the next session, until "
-                                "newer ones take their place, and "
+                              ? "its captured parts stay in the node-local tiers until newer ones take their "
+                                "place, and the next session or `tailrace drain` flushes them; "
                           : epoch.part_lost ? "its captured parts are no longer whole; "
                                             : "";
         why = Status(why.code(), fmt::format("{}; {}{}", why.message(), own, left_intact(why)));

@@ -450,7 +450,7 @@ TEST(RootLedgerTest, WhereTheDirectoryIsGoneNothingIsSaidToBeIntact) {
     };
     EXPECT_THAT(why_of(Status(Code::io_error, "disk")), HasSubstr("earlier epochs are intact"));
     EXPECT_THAT(why_of(Status(Code::io_error, "the file \"intact\" cannot be written")),
-                testing::EndsWith("and earlier epochs are intact"))
+                testing::EndsWith("; earlier epochs are intact"))
         << "whatever the reason says";
     const auto gone = why_of(Status(Code::not_found, "the directory '/s' does not exist"));
     EXPECT_THAT(gone, HasSubstr("its captured parts stay in the node-local tiers"));
