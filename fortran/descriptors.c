@@ -68,7 +68,7 @@ tailrace_code tailrace_fortran_check(const char* name, const CFI_cdesc_t* memory
 }
 
 tailrace_code tailrace_fortran_region(tailrace_session* session, const char* name, CFI_cdesc_t* memory,
-                                      int again) {
+                                      int how) {
     const tailrace_code checked = tailrace_fortran_check(name, memory);
     if (checked != TAILRACE_OK) return checked;
     size_t bytes = memory->elem_len;
@@ -81,8 +81,14 @@ tailrace_code tailrace_fortran_region(tailrace_session* session, const char* nam
         bytes *= (size_t)memory->dim[d].extent;
     }
     void* const begin = bytes == 0 ? NULL : memory->base_addr;
-    return again ? tailrace_update(session, name, begin, bytes)
-                 : tailrace_register(session, name, begin, bytes);
+    switch (how) {
+        case 1:
+            return tailrace_update(session, name, begin, bytes);
+        case 2:
+            return tailrace_register_replicated(session, name, begin, bytes);
+        default:
+            return tailrace_register(session, name, begin, bytes);
+    }
 }
 
 /* ---- pieces of arrays ------------------------------------------------------------------------------- */

@@ -19,14 +19,16 @@ tailrace_code tailrace_fortran_check(const char* name, const CFI_cdesc_t* memory
 /* Leaves a sentence, as printf has it, for TAILRACE_INVALID_ARGUMENT, which it returns. */
 tailrace_code tailrace_fortran_refuse(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Registers `memory` as plain bytes, or gives a registered name this memory (`again` is not 0). It must be
- * contiguous. */
+/* Registers `memory` as plain bytes of this rank (`how` is 0), gives a registered name this memory (1), or
+ * registers it as a value that is the same on all ranks (2). It must be contiguous. tailrace.F90 has the same
+ * numbers. */
 tailrace_code tailrace_fortran_region(tailrace_session* session, const char* name, CFI_cdesc_t* memory,
-                                      int again);
+                                      int how);
 
-/* The same for a piece of a global array. global_shape and first have `dimensions` numbers, in Fortran's
- * order; `first` counts from 1. Elements whose type has no name in tailrace.h (characters, derived types,
- * kinds of 10 or 16 bytes) are bytes, in one more dimension, which is the fastest. */
+/* Registers a piece of a global array, or gives a registered name this piece (`again` is not 0). global_shape
+ * and first have `dimensions` numbers, in Fortran's order; `first` counts from 1. Elements whose type has no
+ * name in tailrace.h (characters, derived types, kinds of 10 or 16 bytes) are bytes, in one more dimension,
+ * which is the fastest. */
 tailrace_code tailrace_fortran_array(tailrace_session* session, const char* name, CFI_cdesc_t* memory,
                                      int dimensions, const int64_t* global_shape, const int64_t* first,
                                      uint64_t flags, int again);

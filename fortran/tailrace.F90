@@ -90,6 +90,7 @@ module tailrace
     procedure :: setting
     generic :: register => register_region, register_array32, register_array64
     generic :: register_list => register_list32, register_list64
+    procedure :: register_replicated
     procedure :: set_list_owner
     generic :: update => update_region, update_array32, update_array64
     procedure :: remove
@@ -517,6 +518,17 @@ contains
     integer, intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
     call finish(c_region(self%handle, c_text(name), memory, 0_c_int), stat, errmsg)
+  end subroutine
+
+  ! A variable that has the same value on all ranks, as plain bytes. It must be contiguous. Any number of ranks may
+  ! restore it. If the values differ, a rank that saved one gets its own back, and a new rank gets that of rank 0.
+  subroutine register_replicated(self, name, memory, stat, errmsg)
+    class(tailrace_session), intent(in) :: self
+    character(*), intent(in) :: name
+    type(*), dimension(..), target :: memory
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call finish(c_region(self%handle, c_text(name), memory, 2_c_int), stat, errmsg)
   end subroutine
 
   ! Gives a registered name a new place and size.

@@ -218,6 +218,14 @@ TAILRACE_API tailrace_code tailrace_register(tailrace_session* session, const ch
 TAILRACE_API tailrace_code tailrace_register_array(tailrace_session* session, const char* name, void* memory,
                                                    const tailrace_array* array);
 
+/* Registers a value that is the same on all ranks, such as the time step, as plain bytes: `bytes` of them, at
+ * least 1, the same number on all ranks. Any number of ranks may restore it. The ranks' values are not
+ * compared. If they differ, a rank that saved one gets its own back, and a new rank gets rank 0's. In the
+ * epoch the value is an array of TAILRACE_BYTES, declared with TAILRACE_ARRAY_OVERLAP, which each rank has
+ * whole. To give the name another place, unregister it and register it again. */
+TAILRACE_API tailrace_code tailrace_register_replicated(tailrace_session* session, const char* name,
+                                                        void* memory, uint64_t bytes);
+
 /* Memory that the program moves and resizes by itself, such as a growing buffer. For such memory
  * tailrace_register_resizable takes two functions of the program. tailrace calls both in the thread that
  * calls tailrace_save, tailrace_capture or a restore, and passes the `user` that was registered. The

@@ -201,6 +201,26 @@ tailrace_code tailrace_register_array(tailrace_session* session, const char* nam
     });
 }
 
+tailrace_code tailrace_register_replicated(tailrace_session* session, const char* name, void* memory,
+                                           uint64_t bytes) {
+    return on_session(session, [&](Checkpointer& checkpointer) -> Status {
+        TAILRACE_TRY(not_null(name, "name"));
+        if (bytes == 0)
+            return Status(
+                Code::invalid_argument,
+                fmt::format("replicated value \"{}\": it has no bytes; nothing was registered", name));
+        const uint64_t begin = 0;
+        tailrace_array whole{};
+        whole.type = TAILRACE_BYTES;
+        whole.dimensions = 1;
+        whole.global_shape = whole.local_shape = &bytes;
+        whole.offset = &begin;
+        whole.flags = TAILRACE_ARRAY_OVERLAP;
+        TAILRACE_ASSIGN(const auto piece, to_piece(&whole));
+        return checkpointer.register_array(name, memory, piece, to_layout(whole));
+    });
+}
+
 tailrace_code tailrace_register_resizable(tailrace_session* session, const char* name,
                                           tailrace_find_function find, tailrace_resize_function resize,
                                           void* user) {

@@ -172,6 +172,31 @@ TEST_F(SessionTest, SizesMayChangeBetweenSaves) {
     ASSERT_TRUE(ok(tailrace_close(session)));
 }
 
+TEST_F(SessionTest, AReplicatedValueIsAnArrayThatEachRankHasWhole) {
+    tailrace_session* session = open();
+    int64_t step = 7;
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_register_replicated(session, nullptr, &step, 8)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_register_replicated(session, "step", nullptr, 8)));
+    EXPECT_TRUE(fails(TAILRACE_INVALID_ARGUMENT, tailrace_register_replicated(session, "step", &step, 0),
+                      "replicated value \"step\": it has no bytes"));
+    ASSERT_TRUE(ok(tailrace_register_replicated(session, "step", &step, sizeof step)));
+    EXPECT_TRUE(fails(TAILRACE_ALREADY_EXISTS, tailrace_register_replicated(session, "step", &step, 8)));
+    ASSERT_TRUE(ok(tailrace_save(session, 1)));
+    ASSERT_TRUE(ok(tailrace_wait(session, 1, -1)));
+    step = 0;
+    ASSERT_TRUE(ok(tailrace_restore(session, 1, nullptr)));
+    EXPECT_EQ(step, 7);
+    tailrace_reader* reader = nullptr;
+    ASSERT_TRUE(ok(tailrace_reader_open(session, 1, TAILRACE_NEWEST, 0, &reader)));
+    tailrace_region_info info;
+    ASSERT_TRUE(ok(tailrace_reader_array(reader, "step", &info)));
+    EXPECT_EQ(info.type, TAILRACE_BYTES);
+    EXPECT_EQ(info.flags, TAILRACE_ARRAY_OVERLAP);
+    EXPECT_EQ(info.global_shape[0], sizeof step);
+    tailrace_reader_close(reader);
+    ASSERT_TRUE(ok(tailrace_close(session)));
+}
+
 TEST_F(SessionTest, ResizableMemoryThatIsNotThereIsRefused) {
     struct Memory {
         char letters[8] = "abcdefg";

@@ -17,6 +17,7 @@ program arrays
   type(tailrace_session) :: session
   real(real64), allocatable, target :: u(:, :, :)
   integer, target :: steps(2), of_all(1), items = 0
+  real(real64), target :: time = 0
   integer(int64), target :: items64 = 0
   real(real64), target :: positions(3, 500)
   character(7), target :: names(500)
@@ -41,6 +42,7 @@ program arrays
   if (session%rank() /= rank .or. session%rank_count() /= ranks) call fail("ranks")
   call session%register("u", u(1:cells(1), 1:cells(2), 1:cells(3)), global_shape=whole, first=first)
   call session%register("of all", of_all, global_shape=[1], first=[1], overlap=.true.)
+  call session%register_replicated("time", time)
   call session%register_list("positions", positions, items)
   call session%register_list("names", names, items64)
   if (task == "save") then
@@ -49,6 +51,7 @@ program arrays
     end do
     steps = rank + [1, 2]
     of_all = 42
+    time = 1.5
     call make_list()
     call session%register("steps", steps)
     call session%save(5)
@@ -57,6 +60,7 @@ program arrays
     call session%restore(step)
     if (step /= 5) call fail("the step")
     if (of_all(1) /= 42) call fail("a value that all ranks have alike")
+    if (time /= 1.5) call fail("a replicated value")
     call check_list()
     do k = lbound(u, 3), ubound(u, 3)
       do j = lbound(u, 2), ubound(u, 2)
