@@ -3,6 +3,7 @@ with the file and the fault; an epoch that a session of the same program finds."
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import sys
@@ -224,6 +225,66 @@ def test_a_torn_file_of_all_ranks_is_refused(fault: str, tmp_path: Path) -> None
     with pytest.raises(Error, match=f"'{path}', rank [12], is not a whole file") as caught:
         convert(path, tmp_path / "out", to="ranks")
     assert caught.value.code is Code.CORRUPT and not (tmp_path / "out").exists()
+
+
+def write_sums(place: Path, states: list[Regions]) -> Path:
+    """As VELOC does with chksum = true."""
+    place.mkdir(exist_ok=True)
+    for rank, regions in enumerate(states):
+        (place / f"heat-{rank}-40.dat.chksum").write_bytes(hashlib.sha256(part(regions)).digest())
+    return place
+
+
+@pytest.mark.parametrize("writer", [write, write_aggregated])
+def test_checksums_of_velocs_are_verified(writer: Callable[[Path, list[Regions]], Path], tmp_path: Path) -> None:
+    source, meta = writer(tmp_path, STATES), write_sums(tmp_path / "meta", STATES)
+    convert(source, tmp_path / "out", to="ranks", meta=meta)
+    convert(source, tmp_path / "one.pt", rank=2, meta=meta)
+    damaged = source if "agg" in source.name else tmp_path / "heat-1-40.dat"
+    damaged.write_bytes(damaged.read_bytes().replace(b"of rank 1", b"of rank 9"))
+    convert(source, tmp_path / "unnoticed", to="ranks")
+    with pytest.raises(
+        Error, match=r"its SHA-256 is not the one that VELOC has kept in .*heat-1-40.dat.chksum"
+    ) as caught:
+        convert(source, tmp_path / "none", to="ranks", meta=meta)
+    assert caught.value.code is Code.CORRUPT and not (tmp_path / "none").exists()
+    convert(source, tmp_path / "two.pt", rank=2, meta=meta)  # the others do not count
+    write_sums(tmp_path, STATES)
+    with pytest.raises(Error, match=r"its SHA-256 is not"):
+        convert(source, tmp_path / "none", to="ranks")  # checksums beside the files
+
+
+@pytest.mark.parametrize("writer", [write, write_aggregated])
+def test_ranks_that_only_checksums_know_are_missing(
+    writer: Callable[[Path, list[Regions]], Path], tmp_path: Path
+) -> None:
+    source, meta = writer(tmp_path, STATES[:2]), write_sums(tmp_path / "meta", STATES)
+    with pytest.raises(Error, match=r"rank 2 has the checksum .*, and only 2 ranks have regions") as caught:
+        convert(source, tmp_path / "none", to="ranks", meta=meta)
+    assert caught.value.code is Code.CORRUPT
+    (meta / "heat-2-40.dat.chksum").unlink()
+    convert(source, tmp_path / "out", to="ranks", meta=meta)
+    (meta / "heat-1-40.dat.chksum").write_bytes(bytes(31))
+    with pytest.raises(Error, match=r"heat-1-40.dat.chksum' is no checksum of VELOC's"):
+        convert(source, tmp_path / "none", to="ranks", meta=meta)
+    (meta / "heat-1-40.dat.chksum").unlink()
+    with pytest.raises(Error, match=r"no checksum '.*heat-1-40.dat.chksum'; leave out --meta") as caught:
+        convert(source, tmp_path / "none", to="ranks", meta=meta)
+    assert caught.value.code is Code.NOT_FOUND
+    with pytest.raises(Error, match=r"meta is VELOC's"):
+        convert(tmp_path / "out", tmp_path / "none", to="torch", meta=meta)
+
+
+def test_the_map_of_a_file_of_all_ranks_is_verified(tmp_path: Path) -> None:
+    source, meta = write_aggregated(tmp_path, STATES), write_sums(tmp_path / "meta", STATES)
+    sizes = [len(part(regions)) for regions in STATES]
+    whole = struct.pack("<4q", 3, 0, sizes[0], sizes[0] + sizes[1])
+    (meta / "heat-agg-40.dat").write_bytes(whole)
+    convert(source, tmp_path / "out", to="ranks", meta=meta)
+    for wrong in (whole[:-1], whole + b"\0", struct.pack("<5q", 4, 0, sizes[0], sizes[0] + sizes[1], sum(sizes))):
+        (meta / "heat-agg-40.dat").write_bytes(wrong)
+        with pytest.raises(Error, match=r"its 3 ranks do not lie as VELOC has kept it"):
+            convert(source, tmp_path / "none", to="ranks", meta=meta)
 
 
 def test_every_shorter_file_is_refused(tmp_path: Path) -> None:

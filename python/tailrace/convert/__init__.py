@@ -57,6 +57,7 @@ def convert(
     files: int = 1,
     tensors_only: bool = False,
     replace: bool = False,
+    meta: str | os.PathLike[str] | None = None,
 ) -> int:
     """Converts `source` into `target` and returns the bytes of its tensors.
 
@@ -69,18 +70,24 @@ def convert(
     tensors_only: leave out everything but tensors, for safetensors, which holds nothing else.
     replace: replace an earlier target, which stays until the new one is complete. This is refused
         if it would remove a part of the source.
+    meta: of a version that VELOC has written, the directory of VELOC's key `meta`. Each rank must
+        have a checksum there, and match it. Without it, checksums beside the files count, if there
+        are any.
 
     After an Error the source and an earlier target are as they were.
     """
     source = _arguments.path(source, "source", "nothing was written")
     target = os.path.normpath(_arguments.path(target, "target", "nothing was written"))
     files = _arguments.number(files, "files", "nothing was written", _arguments.MOST_32)
+    meta = None if meta is None else _arguments.path(meta, "meta", "nothing was written")
     rank = None if rank is None else _arguments.number(rank, "rank", "nothing was written")
     to = to or target_format(target)
     source_format = source_format or format_of(source)
     for name, formats in ((to, FORMATS), (source_format, SOURCES)):
         if name not in formats:
             raise Error(Code.INVALID_ARGUMENT, f"there is no format {name!r}; there are {', '.join(formats)}")
+    if meta is not None and source_format != "veloc":
+        raise Error(Code.INVALID_ARGUMENT, f"meta is VELOC's, and '{source}' is {source_format}; nothing was written")
     _targets.check_apart(source, target, _sources.files(source, source_format, rank))
     _targets.put_back(target)
     if os.path.lexists(target) and not replace:
@@ -91,7 +98,7 @@ def convert(
     with Scratch(directory) as scratch:
         try:
             if source_format == "veloc":
-                trees, epoch = _read_veloc(source, rank, to)
+                trees, epoch = _read_veloc(source, rank, to, meta)
             else:
                 trees, epoch = _sources.read(source, source_format, rank, scratch), None
         except Error:
@@ -101,9 +108,9 @@ def convert(
         return _targets.write(trees, target, to, files, tensors_only, epoch)
 
 
-def _read_veloc(source: str, rank: int | None, to: str) -> tuple[list[Any], _targets.Epoch | None]:
+def _read_veloc(source: str, rank: int | None, to: str, meta: str | None) -> tuple[list[Any], _targets.Epoch | None]:
     """A version as the target holds it best."""
-    version = _veloc.read(source, rank)
+    version = _veloc.read(source, rank, meta)
     if to == "tailrace":  # as libveloc-client would have written it
         return version.regions(), _targets.Epoch(_veloc.JOB, version.number)
     if to == "ranks" or rank is not None:

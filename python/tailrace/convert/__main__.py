@@ -89,6 +89,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rank", type=int, help="convert only this rank of a source of several ranks")
     parser.add_argument("--files", type=int, default=1, metavar="K", help="files of a tailrace directory (%(default)s)")
     parser.add_argument("--tensors-only", action="store_true", help="leave out everything but tensors, for safetensors")
+    parser.add_argument("--meta", metavar="DIR", help="VELOC's directory `meta`: verify the checksums there")
     parser.add_argument("--force", action="store_true", help="replace an earlier target")
     options = parser.parse_args(arguments)
     progress = None
@@ -108,6 +109,7 @@ def main(arguments: list[str]) -> int:
             files=options.files,
             tensors_only=options.tensors_only,
             replace=options.force,
+            meta=options.meta,
         )
     except Error as error:
         sentence, status = str(error), STATUS.get(error.code, 4)

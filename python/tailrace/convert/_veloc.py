@@ -7,14 +7,22 @@
 
 Numbers are little-endian (compat/veloc/memory_file.h). The files have no mark and no checksum, and no file
 says how many ranks there are. So everything is checked that can be, before anything is written.
+
+With `chksum = true` VELOC keeps a checksum of each rank's regions apart, in the directory of its key `meta`,
+and with `aggregated = true` where each rank's regions begin in the file of all ranks:
+
+    META/NAME-RANK-VERSION.dat.chksum   SHA-256, 32 bytes
+    META/NAME-agg-VERSION.dat           i64 ranks, then as many i64 offsets
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,6 +36,7 @@ _FILE = re.compile(r"(?s:(.+))-(agg|0|[1-9][0-9]*)-(0|[1-9][0-9]*)\.dat")
 _MOST_NUMBER = (1 << 31) - 1  # ranks and versions are C's int
 _MOST_REGIONS = 1 << 20
 _COUNT_BYTES = 8
+_SUM_BYTES = 32
 _ENTRY = np.dtype([("id", "<i4"), ("bytes", "<u8")])  # packed
 
 
@@ -40,6 +49,9 @@ class FileName:
 
     def of(self, rank: int) -> str:
         return os.path.join(self.directory, f"{self.name}-{rank}-{self.version}.dat")
+
+    def sum_of(self, rank: int, meta: str | None) -> str:
+        return os.path.join(self.directory if meta is None else meta, f"{self.name}-{rank}-{self.version}.dat.chksum")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,13 +145,27 @@ def example(directory: str) -> str | None:
     return os.path.join(directory, f"{newest.name}-{rank}-{newest.version}.dat")
 
 
-def read(path: str, rank: int | None) -> Version:
+def read(path: str, rank: int | None, meta: str | None = None) -> Version:
+    """`meta`: VELOC's directory for checksums, which must then be there. Without it those beside the files count,
+    if there are any."""
     named = files(path, rank)
     version = parse(path)
     assert version is not None  # otherwise files() has refused it
+
+    def check(number: int, content: Any, where: str) -> None:
+        if rank is None or rank == number:
+            _expect_sum(content, version.sum_of(number, meta), meta is not None, where)
+
     if version.rank is not None:
-        return Version(version.version, [_parts(file, several=False)[0] for file in named])
-    ranks = _parts(path, several=True)
+        numbers = range(len(named)) if rank is None else [rank]
+        parts = [_parts(file, False, check, number)[0] for number, file in zip(numbers, named, strict=True)]
+        if rank is None:
+            _expect_no_more(version, len(parts), meta)
+        return Version(version.version, parts)
+    ranks = _parts(path, True, check)
+    _expect_no_more(version, len(ranks), meta)
+    if meta is not None:
+        _expect_map(path, ranks, os.path.join(meta, f"{version.name}-agg-{version.version}.dat"))
     if rank is None:
         return Version(version.version, ranks)
     if not 0 <= rank < len(ranks):
@@ -147,17 +173,77 @@ def read(path: str, rank: int | None) -> Version:
     return Version(version.version, [ranks[rank]])
 
 
-def _parts(path: str, several: bool) -> list[dict[int, torch.Tensor]]:
-    """The regions of the rank, or of the several ranks, in a file. They stay in it: it is mapped."""
+def _kept(path: str, most_bytes: int) -> bytes | None:
+    """The content of one of VELOC's small files; None if it is not there."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise Error(Code.INVALID_ARGUMENT, f"'{path}' is no regular file; nothing was written")
+        with open(path, "rb") as file:
+            return file.read(most_bytes + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Error(Code.IO_ERROR, f"reading '{path}': {error.strerror}; nothing was written") from None
+
+
+def _expect_sum(content: Any, path: str, must_be: bool, where: str) -> None:
+    kept = _kept(path, _SUM_BYTES)
+    if kept is None:
+        if must_be:
+            raise Error(
+                Code.NOT_FOUND,
+                f"there is no checksum '{path}'; leave out --meta to convert without checksums; nothing was written",
+            )
+        return
+    if len(kept) != _SUM_BYTES:
+        raise Error(Code.CORRUPT, f"'{path}' is no checksum of VELOC's, which has 32 bytes; nothing was written")
+    if hashlib.sha256(content).digest() != kept:
+        raise _torn(where, f"its SHA-256 is not the one that VELOC has kept in '{path}'")
+
+
+def _expect_no_more(version: FileName, ranks: int, meta: str | None) -> None:
+    """There is no checksum of a rank after the last."""
+    more = version.sum_of(ranks, meta)
+    if _kept(more, _SUM_BYTES) is not None:
+        raise Error(
+            Code.CORRUPT,
+            f"rank {ranks} has the checksum '{more}', and only {ranks} ranks have regions: the version is not whole; "
+            "nothing was written",
+        )
+
+
+def _expect_map(path: str, ranks: list[dict[int, torch.Tensor]], kept_in: str) -> None:
+    """The file of all ranks has as many as VELOC has kept, and each where it should be."""
+    sizes = [
+        _COUNT_BYTES + _ENTRY.itemsize * len(regions) + sum(region.numel() for region in regions.values())
+        for regions in ranks
+    ]
+    expected = np.array([len(ranks), *np.cumsum([0, *sizes[:-1]])], "<i8").tobytes()
+    kept = _kept(kept_in, len(expected))
+    if kept is not None and kept != expected:
+        raise _torn(f"'{path}'", f"its {len(ranks)} ranks do not lie as VELOC has kept it in '{kept_in}'")
+
+
+def _parts(
+    path: str, several: bool, check: Callable[[int, Any, str], None] | None = None, first: int = 0
+) -> list[dict[int, torch.Tensor]]:
+    """The regions of the rank, or of the several ranks, in a file. They stay in it: it is mapped. `check` gets each
+    rank, its bytes, and a name of the place; ranks count from `first`."""
     content = _mapped(path)
+    checks: list[tuple[int, int, str]] = []
     parts: list[dict[int, torch.Tensor]] = []
     end = 0
     while not parts or (several and end < len(content)):
         where = f"'{path}'" + (f", rank {len(parts)}," if several else "")
-        part, end = _part(content, end, where)
+        begin = end
+        part, end = _part(content, begin, where)
         parts.append(part)
+        checks.append((begin, end, where))
     if end != len(content):
         raise _torn(f"'{path}'", f"its regions end at byte {end}, and the file at byte {len(content)}")
+    for number, (begin, end, where) in enumerate(checks, first):
+        if check is not None:
+            check(number, content[begin:end], where.rstrip(","))
     return parts
 
 
