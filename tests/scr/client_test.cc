@@ -232,11 +232,12 @@ TEST_P(ScrBothWaysTest, ACheckpointThatCannotBeMarkedIsNotOfferedAgainInThisRun)
     ASSERT_EQ(offered(), "two");
     std::string name;
     ASSERT_TRUE(client_->start_restart(name));
-    EXPECT_THAT(
-        failure_of([&] { return client_->complete_restart(false); }),
-        HasSubstr("removing " + top_ + "/.scr/tailrace-index.new: Is a directory; the index is as it was"));
+    EXPECT_THAT(failure_of([&] { return client_->complete_restart(false); }),
+                HasSubstr("removing " + top_ +
+                          "/.scr/tailrace-index.new: a directory stands where this file should be; move it "
+                          "away; the index is as it was"));
     EXPECT_EQ(offered(), "one");
-    EXPECT_THAT(failure_of([&] { return save("three", "3"); }), HasSubstr("Is a directory"));
+    EXPECT_THAT(failure_of([&] { return save("three", "3"); }), HasSubstr("a directory stands"));
     std::filesystem::remove(top_ + "/.scr/tailrace-index.new");
     EXPECT_TRUE(save("three", "3"));
     EXPECT_EQ(offered(), "three");
