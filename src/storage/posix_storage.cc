@@ -229,6 +229,14 @@ class PosixStorage : public Storage {
                                                                    : path_error(errno, "removing", path);
     }
 
+    Status remove_directory(const std::string& path) override {
+        TAILRACE_TRY(check_path("removing the directory", path));
+        TAILRACE_ASSIGN(const Place place, place_of(path));
+        return unlinkat(place.above(), place.name.c_str(), AT_REMOVEDIR) == 0
+                   ? Status()
+                   : path_error(errno, "removing the directory", path);
+    }
+
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
         TAILRACE_TRY(check_path("listing", directory));
         TAILRACE_ASSIGN(Descriptor descriptor, open_directory("listing", directory));

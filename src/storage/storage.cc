@@ -45,6 +45,10 @@ void File::drop_cache() {}
 Status Storage::make_own_directories(const std::string& path) {
     return make_directories(path);
 }
+Status Storage::remove_directory(const std::string& path) {
+    return Status(Code::unsupported,
+                  fmt::format("removing the directory '{}': the storage removes none", path));
+}
 Result<std::unique_ptr<NumberLock>> Storage::lock_number(const std::string& path, uint64_t number) {
     return Status(Code::unsupported,
                   fmt::format("locking number {} by '{}': the storage offers no such locks", number, path));

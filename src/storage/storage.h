@@ -172,11 +172,15 @@ class Storage {
     virtual Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) = 0;
 
     // Atomic; replaces `to`. Durable after sync_directory of the directory (of both, if they
-    // differ).
+    // differ). A directory keeps what is in it, and replaces no file and no directory that holds something.
     virtual Status rename(const std::string& from, const std::string& to) = 0;
 
     // not_found if it does not exist.
     virtual Status remove(const std::string& path) = 0;
+
+    // Only an empty directory; invalid_argument or another failure for anything else. not_found if it does
+    // not exist. unsupported (the default) where no directory can be removed.
+    virtual Status remove_directory(const std::string& path);
 
     // Files and directories in `directory`, sorted by name, without "." and "..".
     virtual Result<std::vector<DirectoryEntry>> list(const std::string& directory) = 0;

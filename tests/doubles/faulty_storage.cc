@@ -274,6 +274,13 @@ Status FaultyStorage::remove(const std::string& path) {
     return inner_->remove(path);
 }
 
+Status FaultyStorage::remove_directory(const std::string& path) {
+    TAILRACE_TRY(fate_->begin("removing the directory", path));
+    TAILRACE_TRY(
+        fate_->maybe(&FaultPlan::rename_error, &FaultCounts::rename_error, "removing the directory", path));
+    return inner_->remove_directory(path);
+}
+
 Result<std::vector<DirectoryEntry>> FaultyStorage::list(const std::string& directory) {
     TAILRACE_TRY(fate_->begin("listing", directory));
     TAILRACE_TRY(fate_->maybe(&FaultPlan::list_error, &FaultCounts::list_error, "listing", directory));

@@ -66,6 +66,7 @@ class FaultyStorage : public Storage {
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override;
     Status rename(const std::string& from, const std::string& to) override;
     Status remove(const std::string& path) override;
+    Status remove_directory(const std::string& path) override;
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override;
     Status make_directories(const std::string& path) override;
     Status sync_directory(const std::string& path) override;

@@ -22,6 +22,7 @@ namespace {
 using InodePointer = std::shared_ptr<MemoryInode>;
 
 // A change of names that is not durable yet: `from` empty for a created name, `to` empty for a removed one.
+// Without a file it is a directory that was renamed, with all that is in it.
 struct PendingName {
     InodePointer inode;
     std::string from, to;
@@ -45,7 +46,32 @@ std::string parent_of(const std::string& path) {
 
 using Names = std::map<std::string, InodePointer>;
 
+bool lies_in(const std::string& path, const std::string& directory) {
+    return path == directory || path.starts_with(directory + "/");
+}
+
+void move_names(const std::string& from, const std::string& to, Names& names) {
+    Names moved;
+    for (auto name = names.begin(); name != names.end();) {
+        if (!lies_in(name->first, from)) {
+            ++name;
+            continue;
+        }
+        moved[to + name->first.substr(from.size())] = name->second;
+        name = names.erase(name);
+    }
+    names.merge(moved);
+}
+
+void move_directories(const std::string& from, const std::string& to, std::set<std::string>& directories) {
+    std::set<std::string> all;
+    for (const auto& directory : directories)
+        all.insert(lies_in(directory, from) ? to + directory.substr(from.size()) : directory);
+    directories.swap(all);
+}
+
 void carry_over(const PendingName& change, Names& names) {
+    if (change.inode == nullptr) return move_names(change.from, change.to, names);
     if (!change.from.empty()) {
         // Only if the name still means this file: a change that it followed may have been lost.
         if (auto found = names.find(change.from); found != names.end() && found->second == change.inode) {
@@ -155,10 +181,14 @@ void MemoryStorage::crash(std::mt19937_64& random) {
         if (seen.insert(inode.get()).second) inodes.push_back(inode);
     };
     for (const auto& [path, inode] : world_->durable_names) add(inode);
-    for (const PendingName& change : world_->pending_names) add(change.inode);
+    for (const PendingName& change : world_->pending_names)
+        if (change.inode != nullptr) add(change.inode);
 
     for (const PendingName& change : world_->pending_names) {
-        if (crash_keeps(random)) carry_over(change, world_->durable_names);
+        if (crash_keeps(random))
+            carry_over(change, world_->durable_names);
+        else if (change.inode == nullptr)
+            move_directories(change.to, change.from, world_->directories);
     }
     world_->pending_names.clear();
     world_->names = world_->durable_names;
@@ -237,6 +267,7 @@ Result<std::unique_ptr<File>> MemoryStorage::open(const std::string& raw_path, c
 Status MemoryStorage::rename(const std::string& raw_from, const std::string& raw_to) {
     const std::string from = normal(raw_from), to = normal(raw_to);
     MutexLock lock(world_->mutex);
+    if (world_->directories.contains(from)) return rename_directory(from, to);
     const auto source = world_->names.find(from);
     if (source == world_->names.end()) {
         return Status(Code::not_found, fmt::format("renaming '{}' to '{}': no such file", from, to));
@@ -253,6 +284,41 @@ Status MemoryStorage::rename(const std::string& raw_from, const std::string& raw
     world_->names.erase(from);
     world_->names[to] = inode;
     world_->note(std::move(inode), from, to);
+    return Status();
+}
+
+Status MemoryStorage::rename_directory(const std::string& from, const std::string& to) {
+    TAILRACE_TRY(world_->check_directory_of("renaming to", to));
+    if (world_->directories.contains(to) || world_->names.contains(to))
+        return Status(Code::already_exists, fmt::format("renaming '{}' to '{}': it exists", from, to));
+    for (const PendingName& change : world_->pending_names)
+        for (const std::string& directory : change.directories)
+            if (lies_in(directory, from))
+                return Status(Code::failed_state,
+                              fmt::format("renaming '{}' to '{}': '{}' was not synced", from, to, directory));
+    move_names(from, to, world_->names);
+    move_directories(from, to, world_->directories);
+    world_->note(nullptr, from, to);
+    return Status();
+}
+
+Status MemoryStorage::remove_directory(const std::string& raw_path) {
+    const std::string path = normal(raw_path);
+    MutexLock lock(world_->mutex);
+    if (!world_->directories.contains(path))
+        return Status(world_->names.contains(path) ? Code::invalid_argument : Code::not_found,
+                      fmt::format("removing the directory '{}': no such directory", path));
+    const auto holds = [&](const std::string& other) { return other != path && lies_in(other, path); };
+    const auto name_in = [&](const auto& entry) { return holds(entry.first); };
+    if (std::any_of(world_->directories.begin(), world_->directories.end(), holds) ||
+        std::any_of(world_->names.begin(), world_->names.end(), name_in))
+        return Status(Code::io_error, fmt::format("removing the directory '{}': it is not empty", path));
+    // Names that a crash could bring back have no place any more.
+    std::erase_if(world_->durable_names, name_in);
+    std::erase_if(world_->pending_names, [&](const PendingName& change) {
+        return lies_in(change.to.empty() ? change.from : change.to, path);
+    });
+    world_->directories.erase(path);
     return Status();
 }
 

@@ -5,8 +5,10 @@
 //   only the beginning of one (a torn write), and may keep the length of a lost one, with zeros for content.
 // - Creating, renaming and removing a name is pending until its directory is synced. A crash keeps any subset
 //   of these, each whole; a name then leads to a file's own content, never to a mixture of two.
-// - A sync of a file does not make its name durable, nor the other way round. Directories are durable
-//   at once.
+// - A sync of a file does not make its name durable, nor the other way round. Making and removing a directory
+//   is durable at once.
+// - A directory is renamed only when everything in it is durable: else the call fails, so that no caller
+//   forgets a sync. The rename is pending as that of a file is, and a crash keeps it whole or not at all.
 // Crashes are told apart from the death of a process (process_death), which loses nothing but open files and
 // locks. Both end every open File: its calls fail with io_error from then on.
 //
@@ -46,6 +48,7 @@ class MemoryStorage : public Storage {
     Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override;
     Status rename(const std::string& from, const std::string& to) override;
     Status remove(const std::string& path) override;
+    Status remove_directory(const std::string& path) override;
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override;
     Status make_directories(const std::string& path) override;
     Status sync_directory(const std::string& path) override;
@@ -60,6 +63,7 @@ class MemoryStorage : public Storage {
 
   private:
     struct World;
+    Status rename_directory(const std::string& from, const std::string& to);
     class MemoryLock;
     class MemoryNumberLock;
     const std::shared_ptr<World> world_;  // shared with open files and locks, which may outlive the storage

@@ -102,6 +102,7 @@ class CountingStorage final : public Storage {
         return storage_.rename(from, to);
     }
     Status remove(const std::string& path) override { return storage_.remove(path); }
+    Status remove_directory(const std::string& path) override { return storage_.remove_directory(path); }
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
         return storage_.list(directory);
     }

@@ -97,6 +97,11 @@ class TimedStorage final : public Storage {
         const VirtualExecutor::OwnWork own;
         return inner_->remove(path);
     }
+    Status remove_directory(const std::string& path) override {
+        server_->serve("rmdir", 0);
+        const VirtualExecutor::OwnWork own;
+        return inner_->remove_directory(path);
+    }
     Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
         server_->serve("list", 0);
         const VirtualExecutor::OwnWork own;

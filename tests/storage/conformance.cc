@@ -375,6 +375,38 @@ TEST_P(StorageConformance, RemoveTakesTheNameAndSaysWhenThereIsNone) {
     TAILRACE_EXPECT_FAILS(storage().remove(path("a")), Code::not_found, path("a"));
 }
 
+TEST_P(StorageConformance, ADirectoryIsRenamedWithWhatItHolds) {
+    TAILRACE_ASSERT_OK(storage().make_directories(path("d/e")));
+    TAILRACE_ASSERT_OK(file_with("d/e/a", bytes_of("x"))->sync());
+    file_with("other", bytes_of("y"));
+    for (const char* directory : {"d/e", "d", ""})
+        TAILRACE_ASSERT_OK(storage().sync_directory(*directory == 0 ? this->directory() : path(directory)));
+    TAILRACE_ASSERT_OK(storage().rename(path("d"), path("f")));
+    TAILRACE_ASSERT_OK(storage().sync_directory(directory()));
+    EXPECT_FALSE(exists("d"));
+    expect_content("f/e/a", bytes_of("x"));
+    EXPECT_FALSE(storage().rename(path("f"), path("other")).ok());
+    TAILRACE_ASSERT_OK(storage().make_directories(path("full")));
+    file_with("full/a", bytes_of("z"));
+    EXPECT_FALSE(storage().rename(path("f"), path("full")).ok());
+    expect_content("full/a", bytes_of("z"));
+    expect_content("f/e/a", bytes_of("x"));
+}
+
+TEST_P(StorageConformance, OnlyAnEmptyDirectoryIsRemoved) {
+    TAILRACE_ASSERT_OK(storage().make_directories(path("d")));
+    file_with("d/a", bytes_of("x"));
+    EXPECT_FALSE(storage().remove_directory(path("d")).ok());
+    expect_content("d/a", bytes_of("x"));
+    TAILRACE_ASSERT_OK(storage().remove(path("d/a")));
+    TAILRACE_EXPECT_OK(storage().remove_directory(path("d")));
+    EXPECT_FALSE(exists("d"));
+    TAILRACE_EXPECT_FAILS(storage().remove_directory(path("d")), Code::not_found, path("d"));
+    file_with("b", bytes_of("x"));
+    TAILRACE_EXPECT_FAILS(storage().remove_directory(path("b")), Code::invalid_argument, path("b"));
+    expect_content("b", bytes_of("x"));
+}
+
 TEST_P(StorageConformance, ListIsSortedAndComplete) {
     TAILRACE_ASSERT_OK(storage().make_directories(path("m")));
     file_with("z", pattern(17, 1));

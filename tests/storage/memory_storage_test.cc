@@ -140,6 +140,29 @@ TEST_F(MemoryStorageTest, APendingRenameLeavesOneWholeFileOrTheOther) {
     EXPECT_GT(kept, 10);
 }
 
+TEST_F(MemoryStorageTest, APendingRenameOfADirectoryIsKeptWholeOrNotAtAll) {
+    int renamed = 0, kept = 0;
+    for (int round = 0; round < 100; ++round) {
+        MemoryStorage storage;
+        TAILRACE_ASSERT_OK(storage.make_directories("/d/a/b"));
+        for (const char* path : {"/d/a/x", "/d/a/b/y"})
+            TAILRACE_ASSERT_OK((*storage.open(path, {Access::create_new, DirectIo::off}))->sync());
+        TAILRACE_EXPECT_FAILS(storage.rename("/d/a", "/d/c"), Code::failed_state, "was not synced");
+        TAILRACE_ASSERT_OK(storage.sync_directory("/d/a/b"));
+        TAILRACE_ASSERT_OK(storage.sync_directory("/d/a"));
+        TAILRACE_ASSERT_OK(storage.rename("/d/a", "/d/c"));
+        storage.crash(random_);
+        const bool now = exists(storage, "/d/c/x");
+        EXPECT_EQ(exists(storage, "/d/c/b/y"), now);
+        EXPECT_EQ(exists(storage, "/d/a/x"), !now);
+        EXPECT_EQ(exists(storage, "/d/a/b/y"), !now);
+        EXPECT_EQ(storage.list("/d")->size(), 1u);
+        ++(now ? renamed : kept);
+    }
+    EXPECT_GT(renamed, 10);
+    EXPECT_GT(kept, 10);
+}
+
 TEST_F(MemoryStorageTest, ARenameBetweenDirectoriesNeedsBothSynced) {
     int kept_in_old = 0;
     for (int round = 0; round < 60; ++round) {

@@ -95,6 +95,7 @@ class UnsyncedStorage final : public Storage {
     }
     Status rename(const std::string& from, const std::string& to) override { return inner_.rename(from, to); }
     Status remove(const std::string& path) override { return inner_.remove(path); }
+    Status remove_directory(const std::string& path) override { return inner_.remove_directory(path); }
     Result<std::vector<DirectoryEntry>> list(const std::string& path) override { return inner_.list(path); }
     Status make_directories(const std::string& path) override { return inner_.make_directories(path); }
     Status sync_directory(const std::string&) override { return Status(); }
