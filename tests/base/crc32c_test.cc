@@ -56,5 +56,14 @@ TEST(Crc32cTest, PartsChain) {
     }
 }
 
+TEST(Crc32cTest, ChecksumsOfPartsAreJoinedWithoutTheParts) {
+    std::vector<std::byte> data(300'000);
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 31 % 251);
+    for (size_t cut : {size_t{0}, size_t{1}, size_t{4096}, size_t{262'144}, data.size() - 1, data.size()}) {
+        const auto first = std::span(data).first(cut), second = std::span(data).subspan(cut);
+        EXPECT_EQ(Crc32cJoin(second.size())(crc32c(first), crc32c(second)), crc32c(data)) << cut;
+    }
+}
+
 }  // namespace
 }  // namespace tailrace::internal::test
