@@ -22,19 +22,9 @@
 #include "files/file_tree.h"
 #include "format/file_table.h"
 #include "read/epoch_reader.h"
+#include "read/saved_files.h"
 
 namespace tailrace::internal {
-
-// A file of an epoch.
-struct EpochFile {
-    std::string name;
-    uint32_t rights = 0;
-    uint64_t bytes = 0;
-};
-
-// The files that a rank saved; none if it saved none, or the epoch was saved without files. corrupt if
-// the table names a file that is not there.
-Result<std::vector<EpochFile>> files_of(EpochReader& reader, uint32_t rank);
 
 // Reads files of a rank into the tree, below `directory` (empty: the tree itself), with their rights.
 // `durable`: when it returns ok, they are on the disk. What fails in the tree, and not in the epoch, is

@@ -1,15 +1,17 @@
 // Reader: implements EpochReader. epoch_streams knows where streams lie, and reads manifests and
 // blocks (single blocks in epoch_reader_stream). epoch_arrays puts global arrays together. This
-// file has two members that build on them:
+// file has three members that build on them:
 //
-//   read_regions  reads the regions' check blocks straight into the targets
-//   verify        reads the whole stream in batches, through one bounded buffer
+//   read_regions    reads the regions' check blocks straight into the targets
+//   read_in_pieces  reads a region piece by piece, through one bounded buffer
+//   verify          reads the whole stream in batches, through one bounded buffer
 #include "read/epoch_reader.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/invariant.h"
 #include "base/nearest.h"
 #include "read/epoch_arrays.h"
 #include "read/epoch_streams.h"
@@ -39,6 +41,8 @@ class Reader final : public EpochReader {
     }
     Result<uint64_t> region_bytes(uint32_t rank, std::string_view name) override;
     Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) override;
+    Status read_in_pieces(uint32_t rank, std::string_view name, uint64_t memory_bytes,
+                          const TakePiece& take) override;
     Result<std::vector<GlobalArray>> arrays() override { return arrays_.list(); }
     Result<GlobalArray> array(std::string_view name) override { return arrays_.one(name); }
     Status read_boxes(std::span<const BoxTarget> boxes) override { return arrays_.read_boxes(boxes); }
@@ -48,6 +52,7 @@ class Reader final : public EpochReader {
   private:
     Result<uint32_t> region_number(const SavedRank& saved, std::string_view name) const;
     Status read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target);
+    Status read_pieces(const SavedRank& saved, uint32_t number, uint64_t memory_bytes, const TakePiece& take);
 
     EpochStreams streams_;
     EpochArrays arrays_;
@@ -101,20 +106,36 @@ Status Reader::read_regions(uint32_t rank, std::span<const RegionTarget> targets
     return {};
 }
 
-// Reads a region whose bytes do not lie one after another in memory, stretch by stretch through a
-// buffer.
+// Reads a region whose bytes do not lie one after another in memory.
 Status Reader::read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target) {
-    const uint64_t bytes = target.memory.size();
+    return read_pieces(saved, number, scratch_bytes, [&](uint64_t offset, std::span<const std::byte> piece) {
+        scatter(piece, target.memory.data(), target.strides, offset);
+        return Status();
+    });
+}
+
+Status Reader::read_in_pieces(uint32_t rank, std::string_view name, uint64_t memory_bytes,
+                              const TakePiece& take) {
+    TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(rank));
+    TAILRACE_ASSIGN(const uint32_t number, region_number(*saved, name));
+    return read_pieces(*saved, number, memory_bytes / check_block_bytes * check_block_bytes, take);
+}
+
+// `memory_bytes`: whole check blocks.
+Status Reader::read_pieces(const SavedRank& saved, uint32_t number, uint64_t memory_bytes,
+                           const TakePiece& take) {
+    INVARIANT(memory_bytes > 0 && memory_bytes % check_block_bytes == 0);
+    const Region& region = saved.manifest.regions[number];
     TAILRACE_ASSIGN(auto scratch,
-                    allocate(std::min(scratch_bytes, bytes), fmt::format("region '{}'", target.name)));
-    for (uint64_t from = 0; from < bytes; from += scratch_bytes) {
-        const uint64_t stretch = std::min(scratch_bytes, bytes - from);
+                    allocate(std::min(memory_bytes, region.bytes), fmt::format("region '{}'", region.name)));
+    for (uint64_t from = 0; from < region.bytes; from += memory_bytes) {
+        const uint64_t stretch = std::min(memory_bytes, region.bytes - from);
         std::vector<StreamBlock> blocks;
         for (uint64_t at = 0; at < stretch; at += check_block_bytes)
             blocks.push_back(
                 block_of(saved.manifest, number, (from + at) / check_block_bytes, scratch.get() + at));
         TAILRACE_TRY(streams_.read(saved, std::move(blocks)));
-        scatter({scratch.get(), stretch}, target.memory.data(), target.strides, from);
+        TAILRACE_TRY(take(from, {scratch.get(), stretch}));
     }
     return {};
 }

@@ -113,6 +113,12 @@ class EpochReader {
     // any other failure the content of the memory is undefined.
     virtual Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) = 0;
 
+    // Reads a region from its beginning to its end, in pieces of at most `memory_bytes` (check_block_bytes or
+    // more), verifies their checksums, and gives each to `take` with its offset. Ends with its failure.
+    using TakePiece = std::function<Status(uint64_t offset, std::span<const std::byte> piece)>;
+    virtual Status read_in_pieces(uint32_t rank, std::string_view name, uint64_t memory_bytes,
+                                  const TakePiece& take) = 0;
+
     // All global arrays of the epoch. Reads every rank's manifest.
     virtual Result<std::vector<GlobalArray>> arrays() = 0;
 
