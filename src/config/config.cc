@@ -1,5 +1,5 @@
-// The key table, and three of the four ways into a Config: text, environment, machine. (The fourth is
-// config_file.cc.)
+// The key table, and two of the four ways into a Config: text and environment. (The others are
+// config_file.cc and complete_config.cc.)
 //
 // Every way ends in set_config(), which takes text. So the same code checks a value and refuses it
 // in the same words, wherever it came from. The table has the limits of single values, which are
@@ -8,7 +8,6 @@
 #include "config/config.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +15,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <variant>
@@ -28,7 +26,6 @@
 #include "base/time_text.h"
 #include "base/units.h"
 #include "config/failure_domain.h"
-#include "config/local_directory.h"
 #include "config/signal_names.h"
 #include "format/epoch_key.h"
 #include "format/manifest.h"
@@ -80,11 +77,6 @@ struct Key {
     std::string_view help;
 };
 
-constexpr uint32_t max_files_per_rank = 64;
-constexpr uint64_t max_buffer_bytes = GiB;
-constexpr uint64_t min_block_bytes = 4096;
-constexpr uint64_t max_stripe_align = uint64_t{1} << 40;
-
 static_assert(static_cast<int>(Placement::append) == 0 && static_cast<int>(Placement::contiguous) == 1);
 static_assert(static_cast<int>(DirectIo::off) == 0 && static_cast<int>(DirectIo::automatic) == 1 &&
               static_cast<int>(DirectIo::on) == 2 && static_cast<int>(DirectIo::uncached) == 3);
@@ -94,6 +86,8 @@ static_assert(static_cast<int>(AgentUse::automatic) == 0 && static_cast<int>(Age
               static_cast<int>(AgentUse::none) == 2);
 static_assert(static_cast<int>(AgentCarries::automatic) == 0 && static_cast<int>(AgentCarries::yes) == 1 &&
               static_cast<int>(AgentCarries::no) == 2);
+static_assert(static_cast<int>(Purpose::checkpoints) == 0 && static_cast<int>(Purpose::outputs) == 1);
+static_assert(static_cast<int>(FilesAs::packed) == 0 && static_cast<int>(FilesAs::original) == 1);
 static_assert(static_cast<int>(QueuePolicy::wait) == 0 && static_cast<int>(QueuePolicy::skip) == 1 &&
               static_cast<int>(QueuePolicy::drop_oldest) == 2);
 
@@ -118,6 +112,10 @@ const std::vector<Key>& keys() {
          "a directory below TMPDIR if there is no /dev/shm."},
         {"shared_dir", Text{&Config::shared_dir},
          "Directory for each epoch's K files, which all nodes see. It is created if missing. Required."},
+        {"purpose", choice<&Config::purpose>({"checkpoints", "outputs"}),
+         "What a session saves. outputs: sets of data that others read. They lie in the directory "
+         "NAME.outputs in shared_dir, keep_outputs counts them instead of keep_shared, and no restore takes "
+         "them. A program may have such a session beside the one for its checkpoints."},
         {"files", Number{&Config::files, 1, max_files},
          "K, the number of files of a committed epoch; at most 64 per rank."},
         {"leaders_per_file", Number{&Config::leaders_per_file, 0, max_leaders_per_file},
@@ -156,6 +154,8 @@ const std::vector<Key>& keys() {
          "How many epochs stay in the node-local tier."},
         {"keep_shared", Number{&Config::keep_shared, 0, UINT32_MAX},
          "How many epochs stay in the shared directory. 0: all."},
+        {"keep_outputs", Number{&Config::keep_outputs, 0, UINT32_MAX},
+         "How many epochs of a session with purpose = outputs stay in the shared directory. 0: all."},
         {"shared_every", Number{&Config::shared_every, 1, UINT32_MAX},
          "n: the first save of a session and every n-th save after it go to the shared directory. The other "
          "epochs stay in the node-local tier, except the newest one when the session is closed "
@@ -163,6 +163,9 @@ const std::vector<Key>& keys() {
         {"flush_at_close", YesNo{&Config::flush_at_close},
          "Whether closing a session brings its newest epoch to the shared directory, if shared_every or "
          "queue_policy has kept it in the node-local tier."},
+        {"files_as", choice<&Config::files_as>({"packed", "original"}),
+         "How the program's own files lie in the shared directory. packed: in the epoch's K files. original: "
+         "also under their own names, in NAME.files/eEPOCH, with a file tailrace.complete that lists them."},
         {"queue_epochs", Number{&Config::queue_epochs, 1, 1u << 20},
          "How many captured epochs may be waiting for their flush or being flushed."},
         {"queue_policy", choice<&Config::queue_policy>({"wait", "skip", "drop_oldest"}),
@@ -371,92 +374,7 @@ std::string type_of(const Choice& kind) {
     return fmt::format("{}", fmt::join(kind.names, " | "));
 }
 
-// ---- what the machine says ----------------------------------------------------------------------
-
-// The number of hardware threads that this process may run on.
-uint32_t own_hardware_threads() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    // With more than CPU_SETSIZE processors the call fails, and the machine's count is as good.
-    if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-    return static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
-// A rank that is bound to some of the machine's threads has these to itself. Unbound ranks share
-// all threads, at worst with every other rank. One thread reaches about the copy speed of a small
-// machine, and four saturate a socket's memory. Half of a rank's threads is what a pause of the
-// program can be asked to give.
-uint32_t default_copy_threads(uint32_t own_threads, uint32_t machine_threads, int rank_count) {
-    const bool bound = own_threads < machine_threads;
-    const uint32_t share = bound ? own_threads : own_threads / static_cast<uint32_t>(std::max(1, rank_count));
-    return share < 4 ? 1 : std::min(4u, share / 2);
-}
-
-// Where programs keep their state between runs (XDG base directories). Empty if there is no home
-// directory.
-std::string default_record_dir() {
-    const char* state = std::getenv("XDG_STATE_HOME");
-    if (state != nullptr && *state == '/') return fmt::format("{}/tailrace", state);
-    const char* home = std::getenv("HOME");
-    if (home != nullptr && *home == '/') return fmt::format("{}/.local/state/tailrace", home);
-    return "";
-}
-
-// What the batch system says of this job's end. Text that is no time in the future was left in the
-// environment by another job.
-std::string end_of_batch_job() {
-    const char* text = std::getenv("SLURM_JOB_END_TIME");
-    if (text == nullptr || *text == '\0') return "";
-    const int64_t now = unix_seconds_now();
-    const auto end = parse_moment(text, now);
-    if (end.ok() && *end > now) return std::to_string(*end);
-    log(LogLevel::info, "SLURM_JOB_END_TIME is \"{}\", which is not a time in the future, so it is not used",
-        shortened(text));
-    return "";
-}
-
-Status make_absolute(std::string& path) {
-    std::error_code error;
-    const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-    if (error)
-        return Status(Code::io_error, fmt::format("making the path {} absolute: {}", path, error.message()));
-    path = absolute.lexically_normal().string();
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    return {};
-}
-
-Status check_block_and_buffer(const Config& config) {
-    const uint64_t block = config.block_bytes, buffer = config.buffer_bytes;
-    if (block != 0 && (block < min_block_bytes || (block & (block - 1)) != 0))
-        return Status(
-            Code::invalid_argument,
-            fmt::format("block_bytes = {}: a power of two from 4KiB is expected, or 0 to ask the file "
-                        "system",
-                        block));
-    if (buffer == 0 || buffer > max_buffer_bytes || buffer % check_block_bytes != 0)
-        return Status(
-            Code::invalid_argument,
-            fmt::format("buffer_bytes = {}: a multiple of 256KiB, at most 1GiB, is expected", buffer));
-    if (block != 0 && buffer % block != 0)
-        return Status(Code::invalid_argument,
-                      fmt::format("buffer_bytes = {} is not a multiple of block_bytes = {}", buffer, block));
-    if (config.stripe_align > max_stripe_align || config.stripe_align % std::max(block, min_block_bytes) != 0)
-        return Status(Code::invalid_argument, fmt::format("stripe_align = {}: a multiple of 4KiB and of "
-                                                          "block_bytes, at most 1TiB, is expected, or 0 to "
-                                                          "follow the file system",
-                                                          config.stripe_align));
-    return {};
-}
-
-// A Config may have been filled in as a struct. So values that set_config would refuse are refused
-// here, too.
-Status check_each_value(const Config& config) {
-    for (const Key& key : keys()) {
-        Config scratch;
-        TAILRACE_TRY(set_config(scratch, key.name, get_key(config, key)));
-    }
-    return {};
-}
+// ---- environment ------------------------------------------------------------------------------
 
 constexpr std::string_view environment_prefix = "TAILRACE_";
 // An unknown variable that is almost a setting is a typing error, and is refused: two wrong letters
@@ -536,55 +454,17 @@ Status load_config_environment(Config& config) {
     return {};
 }
 
-Status complete_config(Config& config, int rank_count) {
-    TAILRACE_TRY(check_each_value(config));
-    if (config.shared_dir.empty())
-        return Status(
-            Code::invalid_argument,
-            "shared_dir is not set: name the directory for the checkpoint files, as shared_dir = "
-            "\"...\" in the configuration file, TAILRACE_SHARED_DIR in the environment, or the option "
-            "\"shared_dir\" in the program");
-    const uint64_t max_files_of_ranks =
-        uint64_t{max_files_per_rank} * static_cast<uint64_t>(std::max(1, rank_count));
-    if (config.files > max_files_of_ranks)
-        return Status(Code::invalid_argument,
-                      fmt::format("files = {}: at most {} per rank are allowed, {} for {} ranks",
-                                  config.files, max_files_per_rank, max_files_of_ranks, rank_count));
-    TAILRACE_TRY(check_block_and_buffer(config));
-
-    if (config.local_dir.empty()) config.local_dir = default_local_dir();
-    TAILRACE_TRY(make_absolute(config.local_dir));
-    TAILRACE_TRY(make_absolute(config.shared_dir));
-    if (config.record_dir.empty()) config.record_dir = default_record_dir();
-    if (!config.record_dir.empty()) TAILRACE_TRY(make_absolute(config.record_dir));
-    if (!config.trace_dir.empty()) TAILRACE_TRY(make_absolute(config.trace_dir));
-    if (config.job_end.empty()) {
-        config.job_end = end_of_batch_job();
-    } else {
-        TAILRACE_ASSIGN(const int64_t end, parse_moment(config.job_end, unix_seconds_now()));
-        config.job_end = std::to_string(end);
-    }
-    const uint32_t own_threads = own_hardware_threads();
-    const auto machine_threads = static_cast<uint32_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-    // Writers wait for the storage most of the time, so few processors are no reason for fewer
-    // writers.
-    if (config.writers == 0) config.writers = std::clamp(own_threads, 4u, 8u);
-    if (config.copy_threads == 0)
-        config.copy_threads = default_copy_threads(own_threads, machine_threads, rank_count);
-    return {};
-}
-
 std::string shared_settings(const Config& config) {
     // The settings that decide where bytes go, which epochs exist, which messages are sent, and what
     // every rank answers by itself.
     // Paths of the node-local tier, threads and priorities may differ from node to node. shared_dir
     // comes last, because a path may hold spaces.
-    static constexpr std::array<std::string_view, 21> names = {
+    static constexpr std::array<std::string_view, 22> names = {
         "name",         "files",          "leaders_per_file", "buffer_bytes",   "buffers",
         "block_bytes",  "stripe_align",   "placement",        "keep_shared",    "keep_local",
         "shared_every", "queue_epochs",   "queue_policy",     "ranks_per_node", "record",
         "redundancy",   "redundancy_set", "redundancy_every", "save_every",     "flush_at_close",
-        "shared_dir"};
+        "files_as",     "shared_dir"};
     std::string text;
     for (std::string_view name : names) {
         if (!text.empty()) text += ' ';

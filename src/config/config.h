@@ -24,6 +24,18 @@ enum class QueuePolicy {
     drop_oldest,  // queued epochs give way to the newest, and stay in the node-local tier only
 };
 
+// What a session saves.
+enum class Purpose {
+    checkpoints,
+    outputs,  // what others read: in a directory of their own, with their own retention, and never restored
+};
+
+// How files that the program writes by itself lie in the shared directory.
+enum class FilesAs {
+    packed,    // in the epoch's K files only
+    original,  // beside these also as they were
+};
+
 // Whether a session uses the agent process of its node.
 enum class AgentUse {
     automatic,  // if there is one
@@ -41,8 +53,9 @@ enum class AgentCarries {
 struct Config {
     std::string name = "tailrace";  // the job's name, the first part of every file name
     std::string local_dir;          // default: /dev/shm/tailrace-<uid>
-    std::string shared_dir;         // required
-    uint32_t files = 1;             // K
+    std::string shared_dir;         // required; after complete_config NAME.outputs in it, for outputs
+    Purpose purpose = Purpose::checkpoints;
+    uint32_t files = 1;  // K
     uint32_t leaders_per_file = 0;
     uint32_t writers = 0;              // threads per leader; 0: chosen from the machine
     uint64_t buffer_bytes = 64 << 20;  // also the chunk size
@@ -57,9 +70,11 @@ struct Config {
     uint32_t copy_threads = 0;   // per rank, for large regions; 0: chosen from the machine
     uint32_t keep_local = 2;     // epochs in the node-local tier, at least 1
     uint32_t keep_shared = 0;    // epochs in the shared tier; 0: all
+    uint32_t keep_outputs = 0;   // in place of keep_shared, for outputs
     uint32_t shared_every = 1;   // saves 0, n, 2n, ... of a session go to the shared tier
     bool flush_at_close = true;  // the newest epoch, if it was kept in the node-local tier
-    uint32_t queue_epochs = 2;   // captured epochs that may wait for their flush or be in it
+    FilesAs files_as = FilesAs::packed;
+    uint32_t queue_epochs = 2;  // captured epochs that may wait for their flush or be in it
     QueuePolicy queue_policy = QueuePolicy::wait;
     std::string redundancy = "none";  // parse_redundancy() takes it
     uint32_t redundancy_set = 8;      // nodes
@@ -111,7 +126,7 @@ Status load_config_environment(Config& config);
 
 // Checks values against each other, and fills in those that depend on the machine (local_dir,
 // writers, copy_threads) or on the job (job_end, which SLURM_JOB_END_TIME gives under Slurm). `files` may be
-// at most 64 per rank.
+// at most 64 per rank. Gives outputs their directory and retention. A second call changes nothing.
 Status complete_config(Config& config, int rank_count);
 
 // The settings that must be equal on all ranks, as one text to compare: "files=2 buffer_bytes=...".

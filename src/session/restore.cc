@@ -185,8 +185,16 @@ Status Session::restore_regions(EpochReader& reader, const std::vector<Registere
     return targets.boxes.empty() ? Status() : reader.read_boxes(targets.boxes);
 }
 
+Status Session::check_restores() const {
+    if (config().purpose == Purpose::checkpoints) return {};
+    return Status(Code::failed_state,
+                  "the epochs of this session are outputs (purpose = outputs), and no restore takes them; "
+                  "open one to read it, or restore from the session of the checkpoints");
+}
+
 Result<uint64_t> Session::restore(std::optional<uint64_t> epoch, std::span<const std::string> names) {
     if (closed_) return Status(Code::failed_state, "the session is closed");
+    TAILRACE_TRY(check_restores());
     return together(*context_.transport, [&]() -> Result<uint64_t> {
         TAILRACE_ASSIGN(const auto regions, regions_.choose(names));
         std::unique_ptr<EpochReader> reader;
@@ -248,6 +256,7 @@ Result<std::unique_ptr<EpochReader>> Session::open_and_use(std::optional<uint64_
 
 Result<std::unique_ptr<EpochReader>> Session::restore_and_use(std::optional<uint64_t> epoch, bool any_rank,
                                                               const UseEpoch& use) {
+    TAILRACE_TRY(check_restores());
     TAILRACE_TRY(expect_reader());
     return together(*context_.transport, [&]() -> Result<std::unique_ptr<EpochReader>> {
         TAILRACE_ASSIGN(const auto regions, regions_.choose({}));

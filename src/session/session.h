@@ -154,6 +154,7 @@ class Session : public Checkpointer {
     Status restore_regions(EpochReader& reader, const std::vector<Registered>& regions) const;
     void warn_of_unread_regions(EpochReader& reader) const;
     Status verify_share(EpochReader& reader) const;
+    Status check_restores() const;
     // From now on, no save recycles a part that a reader may have open.
     Status expect_reader();
 

@@ -49,6 +49,9 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"copy_threads", "2"},
                                                               {"keep_local", "1"},
                                                               {"keep_shared", "9"},
+                                                              {"keep_outputs", "4"},
+                                                              {"purpose", "outputs"},
+                                                              {"files_as", "original"},
                                                               {"shared_every", "4"},
                                                               {"flush_at_close", "no"},
                                                               {"queue_epochs", "3"},
@@ -153,7 +156,7 @@ TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
         EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
     }
     EXPECT_EQ(names.size(), other_values().size());
-    EXPECT_EQ(names.size(), 43u);
+    EXPECT_EQ(names.size(), 46u);
 }
 
 TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {
@@ -414,8 +417,10 @@ TEST_F(ConfigTest, CompletingFillsInWhatTheMachineDecides) {
 TEST_F(ConfigTest, CompletingKeepsWhatIsSet) {
     Config config;
     for (const auto& [key, value] : other_values()) ASSERT_TRUE(set_config(config, key, value).ok());
+    config.purpose = Purpose::checkpoints;  // outputs get another directory and retention
     ASSERT_TRUE(complete_config(config, 4).ok());
-    for (const auto& [key, value] : other_values()) EXPECT_EQ(get_config(config, key).value(), value);
+    for (const auto& [key, value] : other_values())
+        EXPECT_EQ(get_config(config, key).value(), key == "purpose" ? "checkpoints" : value);
 }
 
 TEST_F(ConfigTest, TheEndOfTheJobComesFromTheSettingOrElseFromSlurm) {
@@ -533,7 +538,7 @@ TEST_F(ConfigTest, SharedSettingsTellWhatRanksMustAgreeOn) {
     for (const char* key :
          {"name", "files", "leaders_per_file", "buffer_bytes", "block_bytes", "stripe_align", "placement",
           "shared_every", "queue_epochs", "queue_policy", "ranks_per_node", "record", "redundancy",
-          "redundancy_set", "redundancy_every", "save_every", "flush_at_close", "shared_dir"}) {
+          "redundancy_set", "redundancy_every", "save_every", "flush_at_close", "files_as", "shared_dir"}) {
         Config other = config;
         ASSERT_TRUE(set_config(other, key, other_values().at(key)).ok());
         EXPECT_NE(shared_settings(other), before) << key;

@@ -1,0 +1,31 @@
+// Outputs: where a session with purpose = outputs keeps its epochs, and how many.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/config.h"
+
+namespace tailrace::internal {
+namespace {
+
+TEST(OutputsTest, OutputsHaveTheirOwnDirectoryAndRetention) {
+    Config config;
+    config.name = "run";
+    config.shared_dir = "/scratch";
+    config.purpose = Purpose::outputs;
+    config.keep_outputs = 3;
+    for (int times = 0; times < 2; ++times) {
+        ASSERT_TRUE(complete_config(config, 1).ok());
+        EXPECT_EQ(config.shared_dir, "/scratch/run.outputs");
+        EXPECT_EQ(config.keep_shared, 3u);
+    }
+    Config both;
+    both.shared_dir = "/scratch";
+    both.purpose = Purpose::outputs;
+    both.keep_shared = 2;
+    const Status refused = complete_config(both, 1);
+    EXPECT_EQ(refused.code(), Code::invalid_argument);
+    EXPECT_THAT(refused.message(), testing::HasSubstr("keep_outputs"));
+}
+
+}  // namespace
+}  // namespace tailrace::internal
