@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "agent/flush_setup.h"
 #include "base/invariant.h"
 
 namespace tailrace::internal {
@@ -96,12 +95,12 @@ Status CommitChecks::on_facts(int node, EpochKey key, ArrayFacts facts) {
     return {};
 }
 
-void CommitChecks::verify(EpochKey key, std::vector<PartPlace> parts) {
+void CommitChecks::prepare(EpochKey key, std::vector<PartPlace> parts) {
     reading_.add([this, key, parts = std::move(parts)] {
-        const Status verified = verify_before_commit(context_, parts);
+        Prepared prepared = prepare_commit(context_, parts);
         {
             MutexLock lock(mutex_);
-            verified_.emplace_back(key, verified);
+            prepared_.emplace_back(key, std::move(prepared));
         }
         context_.transport->wake();
     });
@@ -109,15 +108,15 @@ void CommitChecks::verify(EpochKey key, std::vector<PartPlace> parts) {
 
 Result<bool> CommitChecks::step() {
     std::deque<ArraysAnswered> facts;
-    std::deque<std::pair<EpochKey, Status>> verified;
+    std::deque<std::pair<EpochKey, Prepared>> prepared;
     {
         MutexLock lock(mutex_);
         facts.swap(facts_);
-        verified.swap(verified_);
+        prepared.swap(prepared_);
     }
     for (auto& one : facts) TAILRACE_TRY(on_facts(context_.node, one.key, std::move(one.facts)));
-    for (const auto& [key, status] : verified) agent_.on_verified(key, status);
-    return !facts.empty() || !verified.empty();
+    for (const auto& [key, mine] : prepared) agent_.on_prepared(key, mine);
+    return !facts.empty() || !prepared.empty();
 }
 
 void CommitChecks::forget(EpochKey key) {

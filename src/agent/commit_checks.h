@@ -9,8 +9,9 @@
 //      node (n - 1) / 2. So the root receives two answers, for any number of nodes.
 //   3. The root judges (read/array_judge.h). It asks another question, or has the verdict. If the verdict
 //      is bad, the epoch fails and its captured parts are removed.
-//   4. During the flush, every agent reads its node's captured parts, compares their checksums, and tells
-//      the root. If a part is not sound, the epoch fails as well.
+//   4. During the flush, every agent reads its node's captured parts, compares their checksums, writes files
+//      as they were if the program wants that (shared/originals.h), and tells the root. If a part is not
+//      sound, or a file cannot be written, the epoch fails as well.
 //   5. When the verdict is good and all nodes' parts are sound, the root lets every agent's leaders write
 //      their slots (RootLedger, MayCommit).
 //
@@ -28,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/flush_setup.h"
 #include "agent/job_context.h"
 #include "ledger/agent_messages.h"
 #include "ledger/root_ledger.h"
@@ -47,8 +49,8 @@ class CommitChecks {
         virtual std::vector<PartPlace> parts_of(EpochKey key) = 0;     // captured on this node
         virtual void post_to_agents(const AgentMessage& message) = 0;  // all but this one
         virtual void post_to_node(int node, const AgentMessage& message) = 0;
-        virtual void on_verdict(EpochKey key, const Status& verdict) = 0;    // at the root only
-        virtual void on_verified(EpochKey key, const Status& verified) = 0;  // this node's parts
+        virtual void on_verdict(EpochKey key, const Status& verdict) = 0;      // at the root only
+        virtual void on_prepared(EpochKey key, const Prepared& prepared) = 0;  // this node's parts
 
       protected:
         ~Agent() = default;
@@ -66,7 +68,7 @@ class CommitChecks {
     // What a node, and all below it, have found. Returns transport if it is neither this node nor right
     // below it, or has answered the same question before.
     Status on_facts(int node, EpochKey key, ArrayFacts facts);
-    void verify(EpochKey key, std::vector<PartPlace> parts);
+    void prepare(EpochKey key, std::vector<PartPlace> parts);
     // Takes what the thread has read. Returns whether there was anything.
     Result<bool> step();
     void forget(EpochKey key);  // the epoch has ended
@@ -94,7 +96,7 @@ class CommitChecks {
 
     Mutex mutex_;
     std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // from this node's parts
-    std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
+    std::deque<std::pair<EpochKey, Prepared>> prepared_ GUARDED_BY(mutex_);
     WorkQueue reading_;  // reads this node's captured parts
 };
 

@@ -6,6 +6,7 @@
 #include "base/invariant.h"
 #include "base/log.h"
 #include "shared/epoch_files.h"
+#include "shared/originals.h"
 #include "shared/retention.h"
 #include "threads/mutex.h"
 
@@ -69,6 +70,11 @@ EpochEnded EpochFinisher::give_names(EpochEnded ended) {
     if (!named.ok())
         log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
             to_string(ended.key), named.message());
+    const Status published =
+        publish_originals({*context_.shared, config.shared_dir, config.name}, ended.key, Replace::yes);
+    if (!published.ok())
+        log(LogLevel::warning, "{} is committed, but its files stay under an unfinished name: {}",
+            to_string(ended.key), published.message());
     removing_.add([this, key = ended.key] { apply_retention(key); });
     return ended;
 }

@@ -1,6 +1,6 @@
 // EpochFinisher: the root's work in the shared directory after the end of a flush. It gives committed
-// epochs their final names, removes older epochs as keep_shared says, and removes the files of failed
-// flushes.
+// epochs and their original files their final names, removes older epochs as keep_shared says, and removes
+// the files of failed flushes.
 //
 // Two threads do this. One of them only gives names, because a program that waits for an epoch must not
 // wait for the removal of an old one.

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "shared/originals.h"
 
 namespace tailrace::internal {
 
@@ -65,6 +66,21 @@ Status verify_before_commit(const JobContext& context, std::span<const PartPlace
     if (!context.config.checksum) return {};
     return verify_parts(*context.local, parts, verify_memory_bytes)
         .with_context("verifying the captured parts");
+}
+
+Prepared prepare_commit(const JobContext& context, std::span<const PartPlace> parts) {
+    const Status verified = verify_before_commit(context, parts);
+    if (!verified.ok()) return {verified, false};
+    return {write_originals_before_commit(context, parts), true};
+}
+
+// The nodes that finish an epoch of a dead program cannot know how far it has come.
+Status write_originals_before_commit(const JobContext& context, std::span<const PartPlace> parts) {
+    const auto attempt =
+        context.working_name == takeover_name ? OriginalsAttempt::again : OriginalsAttempt::first;
+    Throttle throttle(context.config.bandwidth_cap);
+    return write_originals({*context.shared, context.config.shared_dir, context.config.name}, *context.local,
+                           parts, attempt, &throttle);
 }
 
 }  // namespace tailrace::internal

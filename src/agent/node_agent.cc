@@ -419,7 +419,7 @@ void NodeAgent::start(EpochKey key, Epoch& epoch) {
     tell_ranks(epoch, EpochFlushing{key});
     aggregator_->start(std::move(job));
     if (epoch.recovered) return;  // was verified when the session began
-    commit_checks_.verify(key, parts_of(key));
+    commit_checks_.prepare(key, parts_of(key));
 }
 
 void NodeAgent::on_ended(const EpochEnded& ended) {

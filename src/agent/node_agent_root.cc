@@ -92,8 +92,10 @@ void NodeAgent::on_verdict(EpochKey key, const Status& verdict) {
     carry_out_orders();
 }
 
-void NodeAgent::on_verified(EpochKey key, const Status& verified) {
-    to_root(PartsVerified{key, context_.node, verified.with_context(fmt::format("node {}", context_.node))});
+void NodeAgent::on_prepared(EpochKey key, const Prepared& prepared) {
+    to_root(PartsVerified{key, context_.node,
+                          prepared.status.with_context(fmt::format("node {}", context_.node)),
+                          prepared.parts_sound});
 }
 
 void NodeAgent::commit(const EpochEnded& committed) {

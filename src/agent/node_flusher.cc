@@ -92,25 +92,25 @@ bool NodeFlusher::fail_jobs(const Status& why) {
 
 Result<bool> NodeFlusher::step() {
     std::deque<FlushJob> jobs;
-    std::deque<std::pair<EpochKey, Status>> verified;
+    std::deque<std::pair<EpochKey, Status>> prepared;
     Status broken, thrown;
     {
         MutexLock lock(mutex_);
         jobs.swap(jobs_);
-        verified.swap(verified_);
+        prepared.swap(prepared_);
         woken_ = false;
         broken = broken_;
         thrown = thrown_;
     }
     if (!broken.ok()) return fail_jobs(broken);
     TAILRACE_TRY(thrown);
-    bool moved = !jobs.empty() || !verified.empty();
+    bool moved = !jobs.empty() || !prepared.empty();
     for (auto& job : jobs) {
-        verify(job);
+        prepare(job);
         job.may_commit = false;
         aggregator_->start(std::move(job));
     }
-    for (const auto& [key, status] : verified)
+    for (const auto& [key, status] : prepared)
         if (status.ok())
             aggregator_->allow(key);
         else
@@ -132,15 +132,16 @@ Result<bool> NodeFlusher::step() {
     return moved;
 }
 
-void NodeFlusher::verify(const FlushJob& job) {
+void NodeFlusher::prepare(const FlushJob& job) {
     std::vector<PartPlace> parts;
     for (const auto& stream : job.streams)
         parts.push_back({job.key, stream.path, stream.path_offset - part_header_bytes});
-    reading_.add([this, key = job.key, parts = std::move(parts)] {
-        const Status verified = verify_before_commit(context_, parts);
+    reading_.add([this, key = job.key, parts = std::move(parts), written = job.originals_written] {
+        const Status prepared =
+            written ? verify_before_commit(context_, parts) : prepare_commit(context_, parts).status;
         {
             MutexLock lock(mutex_);
-            verified_.emplace_back(key, verified);
+            prepared_.emplace_back(key, prepared);
         }
         wake();
     });

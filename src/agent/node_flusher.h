@@ -46,7 +46,7 @@ class NodeFlusher {
     // Something was thrown. Fails all present and later jobs, without the aggregator.
     void break_down(const Status& why) noexcept;
     bool fail_jobs(const Status& why);  // returns whether there were any
-    void verify(const FlushJob& job);
+    void prepare(const FlushJob& job);
     void wake();
 
     const JobContext& context_;
@@ -56,7 +56,7 @@ class NodeFlusher {
     mutable Mutex mutex_;
     Condition changed_;
     std::deque<FlushJob> jobs_ GUARDED_BY(mutex_);
-    std::deque<std::pair<EpochKey, Status>> verified_ GUARDED_BY(mutex_);
+    std::deque<std::pair<EpochKey, Status>> prepared_ GUARDED_BY(mutex_);
     std::vector<FlushResult> results_ GUARDED_BY(mutex_);
     std::set<EpochKey> open_ GUARDED_BY(mutex_);  // handed in, without a result
     Status broken_ GUARDED_BY(mutex_);            // what was thrown in the flusher's thread

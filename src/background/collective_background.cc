@@ -411,6 +411,7 @@ void CollectiveBackground::start_flush(EpochKey key) {
     job.run_uid = epoch.run_uid;
     job.rank_count = epoch.rank_count;
     job.streams = epoch.streams;
+    job.originals_written = epoch.recovered;  // when the session began
     job.offers = offers_of_group(epoch, context_.node);
     keep_plans(key, false);
     flusher_->start(std::move(job));

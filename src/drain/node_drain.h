@@ -8,11 +8,12 @@
 //      excludes them, and they exclude a session.
 //   3. For each plan record, oldest epoch first: pass over what is committed, what newer epochs have made
 //      pointless, and what stays in the node-local tier (need_of in drain/recorded_epochs.h). Compare the
-//      captured parts with the record. Read them back, and write this node's segments (shared/takeover.h).
+//      captured parts with the record. Read them back, and write this node's segments (shared/takeover.h),
+//      and before their commit the files as they were (shared/originals.h).
 //   4. If asked to, also write the segments of a lost node, from the copy that this node keeps of what
 //      that one has captured (drain/kept_share.h).
-//   5. End the takeover of files that are complete. If all K files are, the epoch gets its names,
-//      and retention is applied as the session would have done.
+//   5. End the takeover of files that are complete. If all K files are, the epoch and its
+//      original files get their names, and retention is applied as the session would have done.
 //   6. Remove the records of epochs that are committed. The captured parts stay, for a restore.
 //
 // Whatever is interrupted, the next pass goes on with. Segments that are committed are not written

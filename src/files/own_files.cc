@@ -65,7 +65,7 @@ Status OwnFiles::save(uint64_t epoch, bool whole) {
             return Status(
                 Code::aborted,
                 fmt::format("the program has said on rank {} that its files are not whole", session_.rank()));
-        TAILRACE_ASSIGN(sources, routed->sources());
+        TAILRACE_ASSIGN(sources, routed->sources(session_.config().files_as == FilesAs::original));
         return {};
     });
     // The other ranks wait for this one, or capture their part, so they must hear of it.

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "format/original_files.h"
 
 namespace tailrace::internal {
 
@@ -35,7 +36,7 @@ Result<FoundFile> RoutedFiles::find(const std::string& name) const {
                               shortened(name), tree_->path_of(name)));
 }
 
-Result<std::vector<RegionSource>> RoutedFiles::sources() {
+Result<std::vector<RegionSource>> RoutedFiles::sources(bool as_original) {
     std::vector<RegionSource> sources(1);
     for (auto& file : files_) {
         TAILRACE_ASSIGN(const auto found, find(file.name));
@@ -55,6 +56,7 @@ Result<std::vector<RegionSource>> RoutedFiles::sources() {
     table_ = encode_file_table(files_);
     sources.front().name = file_table_region;
     sources.front().memory = table_;
+    if (as_original) sources.emplace_back().name = original_files_region;
     return sources;
 }
 

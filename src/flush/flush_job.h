@@ -33,6 +33,9 @@ struct FlushJob {
     std::optional<std::vector<NodeOffer>> offers;
     // False: leaders write everything but their slots, and write those when allow() is called.
     bool may_commit = true;
+    // The files of this node's ranks, as the program wrote them, are in the shared directory already
+    // (shared/originals.h).
+    bool originals_written = false;
 };
 
 // Checks that a plan that another node has made is the one that this node would have made of the same

@@ -7,7 +7,8 @@
 //   ArraysAsked      root -> agents            what do the tables of this epoch say
 //   ArraysAnswered   agent -> the agent above it in a binary tree, up to the root
 //   ArraysFit        root -> agents            all ranks have captured it, and its arrays fit together
-//   PartsVerified    agent -> root             whether this node's captured parts are sound
+//   PartsVerified    agent -> root             whether this node's captured parts are sound,
+//                                              and its files written as they were
 //   MayCommit        root -> agents            it can be restored: leaders may write their slots
 //   NodeProtected    agent -> root             whether this node's set has protected it
 //   EpochProtected   root -> agents -> ranks   all sets have
@@ -155,6 +156,7 @@ struct PartsVerified {
     EpochKey key;
     int node = 0;
     Status status;
+    bool parts_sound = true;  // false: the failure is theirs
 };
 
 struct EpochFlushing {

@@ -114,7 +114,9 @@ void RootLedger::verified(const PartsVerified& news) {
     auto& epoch = epochs_[news.key];
     if (epoch.ended) return;
     if (!news.status.ok()) {
-        epoch.part_lost = true;
+        epoch.part_lost = !news.parts_sound;
+        // The ranks' files do not go together, and never will.
+        epoch.refused = news.parts_sound && news.status.code() == Code::invalid_argument;
         end(news.key, EpochState::failed, news.status);
         return;
     }

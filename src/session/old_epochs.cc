@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "agent/flush_setup.h"
 #include "base/bytes.h"
 #include "base/log.h"
 #include "protect/rebuild.h"
@@ -146,6 +147,28 @@ Status make_room(const JobContext& context, OldEpochs& old) {
     return {};
 }
 
+// Writes their files as they were, for those that want it, as any flush does before its commit. An epoch for
+// which this fails on some node stays where it is. Collective.
+Status write_originals(const JobContext& context, OldEpochs& old) {
+    ByteWriter out;
+    for (const auto& epoch : old.to_flush) {
+        const Status written = write_originals_before_commit(context, own_parts(context, epoch));
+        if (!written.ok())
+            log(LogLevel::warning, "captured {} stays in the node-local tier: {}", to_string(epoch.key),
+                written.message());
+        out.put(static_cast<uint8_t>(!written.ok()));
+    }
+    TAILRACE_ASSIGN(const auto all, context.transport->allgather(out.bytes()));
+    size_t i = 0;
+    std::erase_if(old.to_flush, [&](const LocalEpoch&) {
+        const size_t at = i++;
+        return std::any_of(all.begin(), all.end(), [&](const auto& flags) {
+            return at >= flags.size() || flags[at] != std::byte{0};
+        });
+    });
+    return {};
+}
+
 }  // namespace
 
 Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInventory& inventory) {
@@ -164,6 +187,7 @@ Result<OldEpochs> judge_old_epochs(const JobContext& context, const SharedInvent
     });
     TAILRACE_TRY(choose_sound(context, inventory, std::move(captured), old));
     TAILRACE_TRY(make_room(context, old));
+    if (!old.to_flush.empty()) TAILRACE_TRY(write_originals(context, old));
     if (inventory.newest_committed &&
         std::find(old.safe.begin(), old.safe.end(), *inventory.newest_committed) == old.safe.end()) {
         old.safe.push_back(*inventory.newest_committed);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "shared/originals.h"
+
 namespace tailrace::internal {
 
 Status name_shared_epoch(Storage& storage, const std::string& directory, const std::string& job, EpochKey key,
@@ -63,6 +65,7 @@ Status remove_other_attempts(Storage& storage, const SharedEpochFiles& files, si
 // any removal that was not synced, and then the marker must not be the only file that stays
 // removed. So the directory is synced before the marker goes.
 Status remove_epoch_files(Storage& storage, const std::string& directory, SharedEpochFiles files) {
+    TAILRACE_TRY(remove_originals({storage, directory, files.job}, files.key));
     if (files.files.empty()) return {};
     if (!has_unfinished(files)) {
         auto& marker = files.files.back();
@@ -85,7 +88,8 @@ Status remove_epoch_files(Storage& storage, const std::string& directory, Shared
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
                            EpochKey key) {
     TAILRACE_ASSIGN(auto files, find_shared(storage, directory, job, key));
-    return files ? remove_epoch_files(storage, directory, std::move(*files)) : Status();
+    return files ? remove_epoch_files(storage, directory, std::move(*files))
+                 : remove_originals({storage, directory, job}, key);
 }
 
 }  // namespace tailrace::internal

@@ -30,7 +30,8 @@ Status finish_epoch_names(Storage& storage, const std::string& directory, const 
 // Removes the unfinished files of attempts at the epoch with another K.
 Status remove_other_attempts(Storage& storage, const SharedEpochFiles& files, size_t file_count);
 
-// Removes all files of an epoch. A removal that is cut short leaves something that is recognised as
+// Removes all files of an epoch, first those that lie there as the program wrote them (shared/originals.h).
+// A removal that is cut short leaves something that is recognised as
 // unfinished. The last step syncs the directory. Returns ok if there are no files.
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
                            EpochKey key);

@@ -11,6 +11,7 @@
 #include "catalog/catalog.h"
 #include "catalog/lineage.h"
 #include "shared/epoch_files.h"
+#include "shared/originals.h"
 #include "shared/retention.h"
 #include "shared/takeover.h"
 
@@ -197,7 +198,9 @@ class Cleaning {
 Result<SharedInventory> clean_shared(Storage& storage, const std::string& directory, const std::string& job) {
     TAILRACE_TRY(clear_takeovers(storage, directory, job));
     TAILRACE_ASSIGN(auto epochs, list_shared(storage, directory, job));
-    return Cleaning(storage, directory, job, std::move(epochs)).run();
+    auto inventory = Cleaning(storage, directory, job, std::move(epochs)).run();
+    settle_originals({storage, directory, job});
+    return inventory;
 }
 
 Status remove_for_rewrite(Storage& storage, const std::string& directory, const std::string& job,

@@ -26,6 +26,7 @@ struct SharedInventory {
 //   - Files that nodes have written on their own count if they are complete (shared/takeover.h).
 //   - An epoch that was never finished is removed.
 //   - A complete epoch with unfinished names gets its final names.
+//   - Files of epochs, as the program wrote them, are completed or removed (shared/originals.h).
 //   - An attempt that a later run's attempt has replaced is removed.
 //   - Anything that could be a complete epoch whose file was moved away or cannot be read is left
 //     alone; the log says so. If only its bytes are damaged, it is neither committed nor unclean. A

@@ -14,6 +14,8 @@
 #include "catalog/catalog.h"
 #include "drain/node_drain.h"
 #include "flush/plan.h"
+#include "format/file_table.h"
+#include "format/original_files.h"
 #include "protect/sets.h"
 #include "session/sample_program.h"
 #include "threads/executor.h"
@@ -53,11 +55,48 @@ class NodeDrainFixture : public testing::Test {
         run_job(job, [&](int, Checkpointer* session, const Status&) {
             if (session == nullptr) return;
             State_ state;
-            for (uint64_t epoch = 1; epoch <= epochs; ++epoch) (void)save(*session, state, epoch);
+            for (uint64_t epoch = 1; epoch <= epochs; ++epoch)
+                (void)(with_original_files_ ? save_with_file(*session, state, epoch)
+                                            : save(*session, state, epoch));
             (void)session->close();
         });
         machines_.shared->process_death();
         for (auto& [host, local] : machines_.local) local->process_death();
+    }
+
+    // As a program with files_as = original saves one file of each rank.
+    static std::string file_of(int rank) {
+        return "d" + std::to_string(rank / 2) + "/r" + std::to_string(rank);
+    }
+    static Status save_with_file(Checkpointer& session, testing_support::State& state, uint64_t epoch) {
+        fill(state, epoch, session.rank());
+        put(session, state);
+        const auto name = file_of(session.rank());
+        const auto table = encode_file_table(std::vector<SavedFile>{{name, 0600}});
+        const auto file = content(epoch, session.rank(), 5, 40000);
+        std::vector<RegionSource> more(3);
+        more[0].name = file_table_region;
+        more[0].memory = table;
+        more[1].name = file_region(name);
+        more[1].memory = file;
+        more[2].name = original_files_region;
+        return session.save_with(epoch, std::move(more));
+    }
+    void expect_original_files(uint64_t epoch) {
+        const auto directory = join_path(
+            config_.shared_dir, original_files_directory(config_.name) + "/" + original_files_name(epoch));
+        const auto bytes_of = [&](const std::string& name) {
+            const auto file = machines_.shared->open(join_path(directory, name), {});
+            std::vector<std::byte> bytes(file.ok() ? *(*file)->size() : 0);
+            if (file.ok()) (void)(*file)->read_at(bytes, 0);
+            return bytes;
+        };
+        const auto mark = bytes_of(file_list_name);
+        const auto list = decode_file_list({reinterpret_cast<const char*>(mark.data()), mark.size()});
+        ASSERT_TRUE(list.ok()) << list.status().message();
+        EXPECT_EQ(list->files.size(), hosts_.size());
+        for (int rank = 0; rank < static_cast<int>(hosts_.size()); ++rank)
+            EXPECT_TRUE(bytes_of(file_of(rank)) == content(epoch, rank, 5, 40000)) << "rank " << rank;
     }
 
     Result<DrainPass> drain(int node, std::shared_ptr<Storage> shared = nullptr,
@@ -142,7 +181,9 @@ class NodeDrainFixture : public testing::Test {
     }
     std::vector<std::string> left_in_shared() {
         auto names = shared_names(machines_, config_);
-        std::erase_if(names, [](const std::string& name) { return name.ends_with(".tailrace"); });
+        std::erase_if(names, [&](const std::string& name) {
+            return name.ends_with(".tailrace") || name == original_files_directory(config_.name);
+        });
         return names;
     }
 
@@ -152,6 +193,7 @@ class NodeDrainFixture : public testing::Test {
     Machines machines_;
     Config config_ = small_config();
     std::optional<LostNodes> lost_;  // of all drains
+    bool with_original_files_ = false;
 };
 
 }  // namespace tailrace::internal::testing_support

@@ -62,6 +62,24 @@ TEST_F(NodeDrainTest, TheNodesFinishWhatTheProgramHasCapturedInAnyOrder) {
     }
 }
 
+TEST_F(NodeDrainTest, TheNodesWriteFilesAsTheyWere) {
+    with_original_files_ = true;
+    int finished = 0;
+    for (const bool concurrent : {true, false})
+        for (uint64_t death = 12; death < 120; death += 4) {
+            SCOPED_TRACE(testing::Message()
+                         << "concurrent " << concurrent << ", death at operation " << death);
+            machines_ = {};
+            run_and_die(1, death, concurrent);
+            if (planned_everywhere().empty() || !committed().empty()) continue;
+            for (const int node : {2, 0, 3, 1}) ASSERT_TRUE(drain(node).ok());
+            EXPECT_THAT(committed(), ElementsAre(1));
+            expect_original_files(1);
+            ++finished;
+        }
+    EXPECT_GT(finished, 5);
+}
+
 TEST_F(NodeDrainTest, ANodeSaysForWhomItWaits) {
     run_and_die_planned(1);
     auto pass = drain(0);
@@ -89,6 +107,7 @@ TEST_F(NodeDrainTest, WhateverIsInterruptedIsFinishedByALaterPass) {
         machines_ = {};
         config_.files = 1 + static_cast<uint32_t>(below(random, 6));
         config_.keep_shared = static_cast<uint32_t>(below(random, 3));
+        with_original_files_ = below(random, 2) == 0;
         run_and_die(2, 1 + below(random, 160), below(random, 2) == 0);
         const auto planned = planned_everywhere();
         const auto before = committed();
@@ -118,6 +137,8 @@ TEST_F(NodeDrainTest, WhateverIsInterruptedIsFinishedByALaterPass) {
         if (config_.keep_shared == 1 && expected.size() == 2) expected.erase(1);
         EXPECT_THAT(after, testing::IsSupersetOf(expected));
         for (const auto epoch : after) expect_in_shared(epoch);
+        if (with_original_files_)
+            for (const auto epoch : complete()) expect_original_files(epoch);
     }
 }
 

@@ -13,6 +13,10 @@
 #include <random>
 #include <sstream>
 
+#include "base/crc32c.h"
+#include "catalog/catalog.h"
+#include "doubles/faulty_storage.h"
+#include "format/original_files.h"
 #include "session/cluster.h"
 #include "storage/scratch.h"
 
@@ -325,6 +329,137 @@ TEST_F(OwnFilesTest, AnEpochWithADamagedFileIsPassedOver) {
         expect_files(files, static_cast<uint32_t>(rank), contents(rank, 1));
     });
     EXPECT_EQ(trees(), 0u);
+}
+
+// ---- files_as = original ------------------------------------------------------------------------
+
+class OriginalFilesTest : public OwnFilesTest {
+  protected:
+    Job original_job(int nodes, int per_node, bool concurrent = true) const {
+        Job made = job(nodes, per_node, concurrent);
+        made.config.files_as = FilesAs::original;
+        return made;
+    }
+    static Files files_of(int rank, uint64_t epoch) {
+        const auto text = fmt::format("rank {} epoch {}", rank, epoch);
+        return {{fmt::format("r{}", rank), {text + std::string(300'000, 'x'), 0640}},
+                {fmt::format("d/e/r{}", rank), {text, 0444}}};
+    }
+    static std::string name_of(uint64_t epoch) { return fmt::format("job.files/e{:09}", epoch); }
+    // What a reader sees who knows nothing of tailrace, and what the mark says of it.
+    void expect_original(uint64_t epoch, int ranks) const {
+        const auto directory = scratch_ / ("shared/" + name_of(epoch));
+        const auto list = decode_file_list(read(directory + "/tailrace.complete").bytes);
+        ASSERT_TRUE(list.ok()) << list.status().message();
+        EXPECT_EQ(list->files.size(), 2u * static_cast<size_t>(ranks));
+        for (const auto& file : list->files) {
+            const auto bytes = read(directory + "/" + file.name).bytes;
+            EXPECT_EQ(crc32c(std::as_bytes(std::span(bytes))), file.crc) << file.name;
+        }
+        for (int rank = 0; rank < ranks; ++rank)
+            for (const auto& [name, content] : files_of(rank, epoch))
+                EXPECT_TRUE(read(directory + "/" + name) == content) << name;
+    }
+    std::vector<std::string> names() const {
+        std::vector<std::string> found;
+        if (fs::exists(scratch_ / "shared/job.files"))
+            for (const auto& entry : fs::directory_iterator(scratch_ / "shared/job.files"))
+                found.push_back("job.files/" + entry.path().filename().string());
+        return found;
+    }
+};
+
+TEST_F(OriginalFilesTest, WhatIsKeptLiesThereAsItWasAndComesBack) {
+    for (const bool concurrent : {true, false}) {
+        SCOPED_TRACE(concurrent);
+        for (const char* directory : {"shared", "local"}) fs::remove_all(scratch_ / directory);
+        Job saving = original_job(2, 2, concurrent);
+        saving.config.keep_shared = 2;
+        run(saving, [&](int rank, Checkpointer& session, OwnFiles& files) {
+            for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+                const Status saved = save(files, epoch, files_of(rank, epoch));
+                ASSERT_TRUE(saved.ok()) << saved.message();
+                const Status waited = session.wait(epoch, for_ever);
+                ASSERT_TRUE(waited.ok()) << waited.message();
+                if (rank == 0) expect_original(epoch, 4);
+            }
+        });
+        EXPECT_THAT(names(), testing::UnorderedElementsAre(name_of(2), name_of(3)));
+        expect_original(2, 4);
+        fs::remove_all(saving.config.local_dir);
+        run(saving, [&](int rank, Checkpointer&, OwnFiles& files) {
+            ASSERT_TRUE(files.restore(std::nullopt, false).ok());
+            expect_files(files, static_cast<uint32_t>(rank), files_of(rank, 3));
+        });
+    }
+}
+
+TEST_F(OriginalFilesTest, OneNameOfTwoRanksFailsTheEpochAndNoOther) {
+    for (const bool concurrent : {true, false}) {
+        SCOPED_TRACE(concurrent);
+        for (const char* directory : {"shared", "local"}) fs::remove_all(scratch_ / directory);
+        run(original_job(2, 1, concurrent), [&](int rank, Checkpointer& session, OwnFiles& files) {
+            ASSERT_TRUE(save(files, 1, {{"both", {fmt::format("of {}", rank), 0600}}}).ok());
+            const Status waited = session.wait(1, for_ever);
+            EXPECT_THAT(waited.message(), HasSubstr("another rank have both saved a file \"both\""));
+            ASSERT_TRUE(save(files, 2, files_of(rank, 2)).ok());
+            EXPECT_TRUE(session.wait(2, for_ever).ok());
+        });
+        expect_original(2, 2);
+        run(original_job(2, 1, concurrent), [&](int, Checkpointer&, OwnFiles&) {});
+        EXPECT_THAT(names(), testing::ElementsAre(name_of(2)));
+    }
+}
+
+// The shared directory fails for good at any operation of the session. The next session, whatever its own
+// setting is, leaves each epoch with all its files, and nothing else.
+TEST_F(OriginalFilesTest, TheNextSessionCompletesWhatWasCutShort) {
+    uint64_t seed = 0;
+    for (const bool concurrent : {true, false})
+        for (uint64_t death = 5; death < 150; death += 9) {
+            SCOPED_TRACE(fmt::format("concurrent {}, death at operation {}", concurrent, death));
+            for (const char* directory : {"shared", "local"}) fs::remove_all(scratch_ / directory);
+            Job dying = original_job(2, 1, concurrent);
+            FaultPlan plan;
+            plan.die_at_operation = death;
+            dying.shared = std::make_shared<FaultyStorage>(dying.shared, ++seed, plan);
+            run_job(dying, [&](int rank, Checkpointer* session, const Status&) {
+                if (session == nullptr) return;
+                const auto local = dying.local("m");
+                OwnFiles files(*session, *local);
+                for (uint64_t epoch = 1; epoch <= 2; ++epoch) (void)save(files, epoch, files_of(rank, epoch));
+                files.end();
+                (void)session->close();
+            });
+            run(job(2, 1, concurrent), [&](int, Checkpointer& session, OwnFiles&) {
+                const Status waited = session.wait_all(for_ever);
+                EXPECT_TRUE(waited.ok()) << waited.message();
+            });
+            std::vector<std::string> expected;
+            const auto storage = make_system_storage({.engine = IoEngine::posix});
+            const auto epochs = list_shared(**storage, scratch_ / "shared", "job");
+            ASSERT_TRUE(epochs.ok());
+            for (const auto& files : *epochs) {
+                EXPECT_TRUE(load_shared_epoch(**storage, files).ok());
+                expected.push_back(name_of(files.key.epoch));
+                expect_original(files.key.epoch, 2);
+            }
+            EXPECT_THAT(names(), testing::UnorderedElementsAreArray(expected));
+            if (HasFailure()) return;
+        }
+}
+
+TEST_F(OriginalFilesTest, OutputsAreNeverRestored) {
+    Job outputs = original_job(1, 2);
+    outputs.config.purpose = Purpose::outputs;
+    run(outputs, [&](int rank, Checkpointer& session, OwnFiles& files) {
+        ASSERT_TRUE(save(files, 1, files_of(rank, 1)).ok());
+        ASSERT_TRUE(session.wait(1, for_ever).ok());
+        EXPECT_EQ(session.restore(std::nullopt, {}).status().code(), Code::failed_state);
+        EXPECT_THAT(files.restore(1, false).status().message(), HasSubstr("purpose = outputs"));
+        EXPECT_TRUE(session.open_epoch(1, std::nullopt, true).ok());
+    });
+    expect_original(1, 2);
 }
 
 TEST_F(OwnFilesTest, TheNextSessionOfTheDirectoryRemovesWhatIsLeftOver) {

@@ -1,0 +1,307 @@
+#include "shared/originals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "catalog/catalog.h"
+#include "format/file_table.h"
+#include "format/original_files.h"
+#include "read/epoch_reader.h"
+#include "read/saved_files.h"
+
+namespace tailrace::internal {
+
+namespace {
+
+constexpr uint64_t piece_bytes = 4 << 20;  // of a node, beside the buffers of its flush
+constexpr uint64_t max_list_bytes = 1 << 30;
+
+std::string directory_of(const OriginalsPlace& place) {
+    return join_path(place.shared_dir, original_files_directory(place.job));
+}
+std::string unfinished_of(const OriginalsPlace& place, EpochKey key) {
+    return join_path(directory_of(place), to_string(OriginalFilesWork{key, false}));
+}
+
+std::string parent_of(const std::string& path) {
+    return path.substr(0, path.rfind('/'));
+}
+
+Status two_ranks(uint32_t rank, std::string_view name) {
+    return Status(
+        Code::invalid_argument,
+        fmt::format("rank {} and another rank have both saved a file \"{}\"; with files_as = original "
+                    "all files of an epoch lie together, so give each rank names of its own",
+                    rank, shortened(name)));
+}
+
+// ---- step 1 -------------------------------------------------------------------------------------
+
+class OriginalsWriter {
+  public:
+    OriginalsWriter(const OriginalsPlace& place, Storage& local, EpochKey key, OriginalsAttempt attempt,
+                    Throttle* throttle)
+        : place_(place),
+          local_(local),
+          attempt_(attempt),
+          throttle_(throttle),
+          root_(unfinished_of(place, key)) {}
+
+    Status write(const PartPlace& part) {
+        TAILRACE_ASSIGN(const auto captured, captured_part(local_, part.path, part.offset));
+        const uint32_t rank = captured.header.stream.rank;
+        TAILRACE_ASSIGN(const auto reader,
+                        EpochReader::open(local_, local_,
+                                          {part.key, captured.header.rank_count, {captured}, std::nullopt}));
+        TAILRACE_ASSIGN(const PartManifest* manifest, reader->manifest(rank));
+        if (!wants_originals(*manifest)) return {};
+        TAILRACE_ASSIGN(const auto files, files_of(*reader, rank));
+        TAILRACE_TRY(make_directory(root_));
+        for (const auto& file : files)
+            TAILRACE_TRY(write_file(*reader, rank, file)
+                             .with_context(fmt::format("writing the file \"{}\" of rank {} as it was",
+                                                       shortened(file.name), rank)));
+        return {};
+    }
+
+    // Everything in the directory is on the disk by now, but for names.
+    Status sync_names() {
+        if (made_.empty()) return {};
+        for (const auto& directory : made_) TAILRACE_TRY(place_.storage.sync_directory(directory));
+        TAILRACE_TRY(place_.storage.sync_directory(directory_of(place_)));
+        return place_.storage.sync_directory(place_.shared_dir);
+    }
+
+  private:
+    // `path` is the root or lies in it.
+    Status make_directory(const std::string& path) {
+        if (made_.contains(path)) return {};
+        TAILRACE_TRY(place_.storage.make_directories(path));
+        for (std::string made = path; made.size() >= root_.size(); made = parent_of(made)) made_.insert(made);
+        return {};
+    }
+
+    Status write_file(EpochReader& reader, uint32_t rank, const EpochFile& file) {
+        if (file.name == file_list_name)
+            return Status(Code::invalid_argument, "this name is kept for the mark of a complete directory");
+        const auto path = join_path(root_, file.name);
+        TAILRACE_TRY(make_directory(parent_of(path)));
+        if (attempt_ == OriginalsAttempt::again) TAILRACE_TRY(remove_if_there(place_.storage, path));
+        auto made =
+            place_.storage.open(path, {.access = Access::create_new, .rights = file.rights & file_rights});
+        if (made.status().code() == Code::already_exists) return two_ranks(rank, file.name);
+        TAILRACE_TRY(made.status());
+        TAILRACE_TRY(reader.read_in_pieces(rank, file_region(file.name), piece_bytes,
+                                           [&](uint64_t offset, std::span<const std::byte> piece) -> Status {
+                                               if (throttle_ && !throttle_->pass(piece.size()))
+                                                   return Status(Code::aborted, "the session ends");
+                                               return (*made)->write_at(piece, offset);
+                                           }));
+        TAILRACE_TRY((*made)->sync());
+        (*made)->drop_cache();
+        return (*made)->close();
+    }
+
+    const OriginalsPlace& place_;
+    Storage& local_;
+    const OriginalsAttempt attempt_;
+    Throttle* const throttle_;
+    const std::string root_;
+    std::set<std::string> made_;
+};
+
+// ---- step 3 -------------------------------------------------------------------------------------
+
+// What lies in a directory and in those below it: names from there on, and sizes.
+Status find_files(Storage& storage, const std::string& directory, const std::string& prefix,
+                  std::map<std::string, uint64_t>& files, std::vector<std::string>& directories) {
+    TAILRACE_ASSIGN(const auto entries, storage.list(directory));
+    for (const auto& entry : entries)
+        if (entry.is_directory) {
+            TAILRACE_TRY(find_files(storage, join_path(directory, entry.name), prefix + entry.name + "/",
+                                    files, directories));
+        } else {
+            files[prefix + entry.name] = entry.bytes;
+        }
+    directories.push_back(directory);
+    return {};
+}
+
+// The files that the ranks of an epoch want there.
+Result<FileList> list_of(const OriginalsPlace& place, EpochKey key) {
+    TAILRACE_ASSIGN(const auto files, find_shared(place.storage, place.shared_dir, place.job, key));
+    if (!files) return Status(Code::not_found, fmt::format("{} is not there", to_string(key)));
+    TAILRACE_ASSIGN(auto epoch, load_shared_epoch(place.storage, *files));
+    const uint32_t rank_count = epoch.rank_count;
+    TAILRACE_ASSIGN(const auto reader,
+                    EpochReader::open(place.storage, place.storage, {key, rank_count, {}, std::move(epoch)}));
+    FileList list{place.job, key, {}};
+    FileNames names;
+    for (uint32_t rank = 0; rank < rank_count; ++rank) {
+        TAILRACE_ASSIGN(const PartManifest* manifest, reader->manifest(rank));
+        if (!wants_originals(*manifest)) continue;
+        TAILRACE_ASSIGN(const auto of_rank, files_of(*reader, rank));
+        for (const auto& file : of_rank) {
+            if (!names.add(file.name).ok()) return two_ranks(rank, file.name);
+            const Region* region = find_region(*manifest, file_region(file.name));
+            list.files.push_back({file.name, file.rights, file.bytes, whole_checksum(*manifest, *region)});
+        }
+    }
+    return list;
+}
+
+// Every file must be there already. Their bytes were synced before the epoch was committed.
+Status check_all_there(const std::string& directory, const FileList& list,
+                       const std::map<std::string, uint64_t>& found) {
+    for (const auto& file : list.files) {
+        const auto there = found.find(file.name);
+        if (there == found.end() || there->second != file.bytes)
+            return Status(Code::io_error,
+                          fmt::format("the file \"{}\" in {} {}; it had {} bytes when it was saved",
+                                      shortened(file.name), directory,
+                                      there == found.end() ? std::string("is gone")
+                                                           : fmt::format("has {} bytes", there->second),
+                                      file.bytes));
+    }
+    return {};
+}
+
+Status write_mark(Storage& storage, const std::string& directory, const FileList& list) {
+    const std::string text = encode_file_list(list);
+    TAILRACE_ASSIGN(const auto file, storage.open(join_path(directory, file_list_name), {Access::write}));
+    TAILRACE_TRY(file->write_at(std::as_bytes(std::span(text)), 0));
+    TAILRACE_TRY(file->truncate(text.size()));
+    TAILRACE_TRY(file->sync());
+    TAILRACE_TRY(file->close());
+    return storage.sync_directory(directory);
+}
+
+Result<FileList> read_mark(Storage& storage, const std::string& directory) {
+    const auto path = join_path(directory, file_list_name);
+    TAILRACE_ASSIGN(const auto file, storage.open(path, {}));
+    TAILRACE_ASSIGN(const uint64_t bytes, file->size());
+    if (bytes > max_list_bytes) return Status(Code::corrupt, fmt::format("'{}' has {} bytes", path, bytes));
+    std::string text(bytes, '\0');
+    TAILRACE_ASSIGN(const size_t read, file->read_at(std::as_writable_bytes(std::span(text)), 0));
+    text.resize(read);
+    auto list = decode_file_list(text);
+    if (!list.ok()) return list.status().with_context(path);
+    return list;
+}
+
+// Cheaper than a listing. If it cannot be seen, it counts as there.
+bool is_there(Storage& storage, const std::string& directory) {
+    return storage.space(directory).status().code() != Code::not_found;
+}
+
+// Follows no link, because an entry is removed as a file first.
+Status remove_tree(Storage& storage, const std::string& directory) {
+    TAILRACE_ASSIGN(const auto entries, storage.list(directory));
+    for (const auto& entry : entries) {
+        const auto path = join_path(directory, entry.name);
+        const Status removed = remove_if_there(storage, path);
+        if (removed.ok()) continue;
+        if (!entry.is_directory) return removed;
+        TAILRACE_TRY(remove_tree(storage, path));
+    }
+    return storage.remove_directory(directory);
+}
+
+// It gets a name that says so first. So what is left of a removal that was cut short is taken for nothing
+// else.
+Status remove_complete(const OriginalsPlace& place, const std::string& name, EpochKey key) {
+    const auto removed = join_path(directory_of(place), to_string(OriginalFilesWork{key, true}));
+    if (is_there(place.storage, removed)) TAILRACE_TRY(remove_tree(place.storage, removed));
+    TAILRACE_TRY(place.storage.rename(join_path(directory_of(place), name), removed));
+    TAILRACE_TRY(place.storage.sync_directory(directory_of(place)));
+    return remove_tree(place.storage, removed);
+}
+
+// Makes the name free, if it is that of an earlier attempt at the same epoch.
+Status give_way(const OriginalsPlace& place, const std::string& name, Replace replace) {
+    const auto directory = join_path(directory_of(place), name);
+    if (!is_there(place.storage, directory)) return {};
+    const auto earlier = read_mark(place.storage, directory);
+    if (!earlier.ok())
+        return earlier.status().with_context(
+            fmt::format("'{}' is there already, and is left as it is", directory));
+    if (replace == Replace::no)
+        return Status(
+            Code::already_exists,
+            fmt::format("'{}' is there already, of an earlier run; the next session replaces it", directory));
+    return remove_complete(place, name, earlier->key);
+}
+
+void settle(const OriginalsPlace& place, const std::string& name, const OriginalFilesWork& work) {
+    const Status settled = [&]() -> Status {
+        if (work.removed) return remove_tree(place.storage, join_path(directory_of(place), name));
+        TAILRACE_ASSIGN(const auto files, find_shared(place.storage, place.shared_dir, place.job, work.key));
+        if (files) return publish_originals(place, work.key, Replace::yes);
+        log(LogLevel::info, "the files of {} in {} are removed, because it was never committed",
+            to_string(work.key), directory_of(place));
+        return remove_tree(place.storage, join_path(directory_of(place), name));
+    }();
+    if (!settled.ok())
+        log(LogLevel::warning, "'{}' stays as it is: {}", join_path(directory_of(place), name),
+            settled.message());
+}
+
+}  // namespace
+
+Status write_originals(const OriginalsPlace& place, Storage& local, std::span<const PartPlace> parts,
+                       OriginalsAttempt attempt, Throttle* throttle) {
+    if (parts.empty()) return {};
+    OriginalsWriter writer(place, local, parts.front().key, attempt, throttle);
+    for (const auto& part : parts) TAILRACE_TRY(writer.write(part));
+    return writer.sync_names();
+}
+
+Status publish_originals(const OriginalsPlace& place, EpochKey key, Replace replace) {
+    auto& storage = place.storage;
+    const auto unfinished = unfinished_of(place, key);
+    if (!is_there(storage, unfinished)) return {};
+    const Status published = [&]() -> Status {
+        TAILRACE_ASSIGN(const auto list, list_of(place, key));
+        std::map<std::string, uint64_t> found;
+        std::vector<std::string> directories;
+        TAILRACE_TRY(find_files(storage, unfinished, "", found, directories));
+        TAILRACE_TRY(check_all_there(unfinished, list, found));
+        TAILRACE_TRY(write_mark(storage, unfinished, list));
+        const auto name = original_files_name(key.epoch);
+        TAILRACE_TRY(give_way(place, name, replace));
+        TAILRACE_TRY(storage.rename(unfinished, join_path(directory_of(place), name)));
+        return storage.sync_directory(directory_of(place));
+    }();
+    // Another drain has done the same meanwhile.
+    if (published.code() == Code::not_found && !is_there(storage, unfinished)) return {};
+    return published.with_context(fmt::format("completing the files of {}", to_string(key)));
+}
+
+Status remove_originals(const OriginalsPlace& place, EpochKey key) {
+    const auto unfinished = unfinished_of(place, key);
+    if (is_there(place.storage, unfinished)) TAILRACE_TRY(remove_tree(place.storage, unfinished));
+    const auto name = original_files_name(key.epoch);
+    const auto list = read_mark(place.storage, join_path(directory_of(place), name));
+    const bool is_its_own = list.ok() && list->key == key && list->job == place.job;
+    return is_its_own ? remove_complete(place, name, key) : Status();
+}
+
+void settle_originals(const OriginalsPlace& place) {
+    const auto entries = place.storage.list(directory_of(place));
+    if (!entries.ok()) {
+        if (entries.status().code() != Code::not_found)
+            log(LogLevel::warning, "the files of epochs in {} stay as they are: {}", directory_of(place),
+                entries.status().message());
+        return;
+    }
+    for (const auto& entry : *entries)
+        if (const auto work = parse_original_files_work(entry.name); work && entry.is_directory)
+            settle(place, entry.name, *work);
+}
+
+}  // namespace tailrace::internal

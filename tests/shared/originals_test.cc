@@ -1,0 +1,257 @@
+// Original files beside an epoch: they are complete under their name, or there is nothing under it, wherever
+// a node, a session or the power fails.
+#include "shared/originals.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/crc32c.h"
+#include "doubles/faulty_storage.h"
+#include "doubles/memory_storage.h"
+#include "format/file_table.h"
+#include "format/original_files.h"
+#include "read/epoch_builder.h"
+#include "shared/epoch_files.h"
+#include "shared/inventory.h"
+
+namespace tailrace::internal {
+namespace {
+
+using namespace testing_support;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr const char* complete = "/s/job.files/e000000007";
+
+class OriginalsTest : public ::testing::Test {
+  protected:
+    using Files = std::map<std::string, std::vector<std::byte>>;
+
+    static BuiltEpoch epoch_of(const std::vector<Files>& of_ranks, EpochKey key = {7, 1}) {
+        BuiltEpoch built;
+        built.job = "job";
+        built.key = key;
+        for (const auto& files : of_ranks) {
+            std::vector<SavedFile> table;
+            auto& regions = built.ranks.emplace_back();
+            for (const auto& [name, bytes] : files) {
+                table.push_back({name, 0640});
+                regions.push_back({file_region(name), bytes, std::nullopt});
+            }
+            regions.push_back({std::string(file_table_region), encode_file_table(table), std::nullopt});
+            regions.push_back({std::string(original_files_region), {}, std::nullopt});
+        }
+        return built;
+    }
+    static std::vector<Files> two_ranks() {
+        return {{{"a", pattern(1, 700'000)}, {"deep/down/b", {}}}, {{"deep/c", pattern(2, 5000)}}};
+    }
+    OriginalsPlace place(Storage& storage) const { return {storage, "/s", "job"}; }
+
+    // One node for each rank.
+    Status write(Storage& shared, const BuiltEpoch& epoch,
+                 OriginalsAttempt attempt = OriginalsAttempt::first) {
+        MemoryStorage local;
+        TAILRACE_TRY(write_captured_parts(local, "/l", epoch));
+        for (uint32_t rank = 0; rank < epoch.ranks.size(); ++rank) {
+            const PartFileName name{epoch.job, epoch.key, rank, false};
+            const PartPlace part{epoch.key, "/l/" + to_string(name)};
+            TAILRACE_TRY(write_originals(place(shared), local, {&part, 1}, attempt, nullptr));
+        }
+        return {};
+    }
+    Status save(Storage& shared, const BuiltEpoch& epoch) {
+        TAILRACE_TRY(write(shared, epoch));
+        TAILRACE_TRY(write_shared_files(shared, "/s", epoch));
+        return publish_originals(place(shared), epoch.key, Replace::yes);
+    }
+    std::vector<std::string> names_in(const std::string& directory) {
+        std::vector<std::string> names;
+        if (const auto entries = shared_->list(directory); entries.ok())
+            for (const auto& entry : *entries) names.push_back(entry.name);
+        return names;
+    }
+    std::vector<std::byte> content(const std::string& path) {
+        const auto file = shared_->open(path, {});
+        if (!file.ok()) return {};
+        std::vector<std::byte> bytes(*(*file)->size());
+        EXPECT_EQ(*(*file)->read_at(bytes, 0), bytes.size());
+        return bytes;
+    }
+    // What a reader may trust, if the mark is there.
+    Result<FileList> mark() {
+        const auto text = content(std::string(complete) + "/" + file_list_name);
+        return decode_file_list({reinterpret_cast<const char*>(text.data()), text.size()});
+    }
+    void expect_complete(const std::vector<Files>& of_ranks, uint32_t run = 1) {
+        const auto list = mark();
+        ASSERT_TRUE(list.ok()) << list.status().to_string();
+        EXPECT_EQ(list->key, (EpochKey{7, run}));
+        size_t files = 0;
+        for (const auto& of_rank : of_ranks) files += of_rank.size();
+        ASSERT_EQ(list->files.size(), files);
+        for (const auto& file : list->files) {
+            const auto bytes = content(std::string(complete) + "/" + file.name);
+            EXPECT_EQ(bytes.size(), file.bytes) << file.name;
+            EXPECT_EQ(crc32c(bytes), file.crc) << file.name;
+            EXPECT_EQ(file.rights, 0640u);
+            bool found = false;
+            for (const auto& of_rank : of_ranks)
+                found |= of_rank.contains(file.name) && of_rank.at(file.name) == bytes;
+            EXPECT_TRUE(found) << file.name;
+        }
+    }
+
+    std::shared_ptr<MemoryStorage> shared_ = std::make_shared<MemoryStorage>();
+};
+
+TEST_F(OriginalsTest, TheFilesOfAllRanksLieTogetherUnderTheirNames) {
+    ASSERT_TRUE(shared_->make_directories("/s").ok());
+    const Status saved = save(*shared_, epoch_of(two_ranks()));
+    ASSERT_TRUE(saved.ok()) << saved.message();
+    EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000007"));
+    EXPECT_THAT(names_in(complete), UnorderedElementsAre("a", "deep", file_list_name));
+    expect_complete(two_ranks());
+}
+
+TEST_F(OriginalsTest, AnEpochThatDoesNotWantThemHasNone) {
+    auto epoch = epoch_of(two_ranks());
+    for (auto& regions : epoch.ranks) regions.pop_back();
+    ASSERT_TRUE(save(*shared_, epoch).ok());
+    EXPECT_THAT(names_in("/s/job.files"), IsEmpty());
+}
+
+// At every operation, and with any part of what was not synced lost. A later session finds all files under
+// the name, or no name.
+TEST_F(OriginalsTest, WhatHasItsNameIsWholeWhereverThePowerFails) {
+    for (uint64_t death = 1, whole = 0; whole == 0; ++death) {
+        ASSERT_LT(death, 500u);
+        for (uint64_t seed = 1; seed <= 4; ++seed) {
+            SCOPED_TRACE(fmt::format("death at operation {}, seed {}", death, seed));
+            shared_ = std::make_shared<MemoryStorage>();
+            ASSERT_TRUE(shared_->make_directories("/s").ok());
+            FaultPlan plan;
+            plan.die_at_operation = death;
+            FaultyStorage dying(shared_, seed, plan);
+            const Status saved = save(dying, epoch_of(two_ranks()));
+            whole += saved.ok() ? 1 : 0;
+            std::mt19937_64 random(seed);
+            shared_->crash(random);
+            if (mark().ok()) expect_complete(two_ranks());
+            const auto inventory = clean_shared(*shared_, "/s", "job");
+            ASSERT_TRUE(inventory.ok()) << inventory.status().message();
+            if (inventory->committed.empty()) {
+                EXPECT_FALSE(saved.ok());
+                EXPECT_FALSE(mark().ok());
+                // An epoch that has lost files may have committed, so its own stay.
+                if (list_shared(*shared_, "/s", "job")->empty()) {
+                    EXPECT_THAT(names_in("/s/job.files"), IsEmpty());
+                }
+            } else {
+                expect_complete(two_ranks());
+                EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000007"));
+            }
+            if (HasFailure()) return;
+        }
+    }
+}
+
+TEST_F(OriginalsTest, ANameThatTwoRanksHaveUsedIsRefused) {
+    const Status saved = write(*shared_, epoch_of({{{"x", pattern(1, 10)}}, {{"x", pattern(2, 10)}}}));
+    EXPECT_EQ(saved.code(), Code::invalid_argument);
+    EXPECT_THAT(saved.message(), HasSubstr("rank 1 and another rank have both saved a file \"x\""));
+}
+
+TEST_F(OriginalsTest, AFileInPlaceOfAnotherRanksDirectoryIsRefused) {
+    EXPECT_FALSE(write(*shared_, epoch_of({{{"x", {}}}, {{"x/y", {}}}})).ok());
+    MemoryStorage fresh;
+    EXPECT_FALSE(write(fresh, epoch_of({{{"x/y", {}}}, {{"x", {}}}})).ok());
+}
+
+TEST_F(OriginalsTest, TheNameOfTheMarkIsRefused) {
+    const Status saved = write(*shared_, epoch_of({{{file_list_name, {}}}}));
+    EXPECT_EQ(saved.code(), Code::invalid_argument);
+}
+
+// Nodes that finish the epoch of a dead program do not know what it has written. What they cannot tell apart
+// is found at the end.
+TEST_F(OriginalsTest, ANodeThatGoesOnReplacesWhatIsLeft) {
+    const auto epoch = epoch_of(two_ranks());
+    ASSERT_TRUE(shared_->make_directories("/s/job.files/e000000007.r0001.unfinished").ok());
+    const auto path = "/s/job.files/e000000007.r0001.unfinished/a";
+    ASSERT_TRUE((*shared_->open(path, {Access::write}))->write_at(pattern(9, 800'000), 0).ok());
+    EXPECT_FALSE(write(*shared_, epoch).ok());
+    ASSERT_TRUE(write(*shared_, epoch, OriginalsAttempt::again).ok());
+    ASSERT_TRUE(write_shared_files(*shared_, "/s", epoch).ok());
+    ASSERT_TRUE(publish_originals(place(*shared_), epoch.key, Replace::no).ok());
+    expect_complete(two_ranks());
+    EXPECT_TRUE(publish_originals(place(*shared_), epoch.key, Replace::no).ok()) << "it is done already";
+
+    const auto both = epoch_of({{{"x", pattern(1, 10)}}, {{"x", pattern(2, 10)}}}, {8, 1});
+    ASSERT_TRUE(write(*shared_, both, OriginalsAttempt::again).ok());
+    ASSERT_TRUE(write_shared_files(*shared_, "/s", both).ok());
+    EXPECT_EQ(publish_originals(place(*shared_), both.key, Replace::no).code(), Code::invalid_argument);
+    EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000007", "e000000008.r0001.unfinished"));
+}
+
+TEST_F(OriginalsTest, WithoutOneOfItsFilesADirectoryGetsNoName) {
+    const auto epoch = epoch_of(two_ranks());
+    ASSERT_TRUE(write(*shared_, epoch).ok());
+    ASSERT_TRUE(write_shared_files(*shared_, "/s", epoch).ok());
+    ASSERT_TRUE(shared_->remove("/s/job.files/e000000007.r0001.unfinished/deep/c").ok());
+    const Status published = publish_originals(place(*shared_), epoch.key, Replace::yes);
+    EXPECT_THAT(published.message(), HasSubstr("\"deep/c\""));
+    EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000007.r0001.unfinished"));
+}
+
+TEST_F(OriginalsTest, ALaterRunsFilesTakeThePlaceOfAnEarlierRuns) {
+    ASSERT_TRUE(save(*shared_, epoch_of(two_ranks())).ok());
+    const std::vector<Files> others = {{{"other", pattern(5, 100)}}};
+    const auto later = epoch_of(others, {7, 2});
+    ASSERT_TRUE(write(*shared_, later).ok());
+    ASSERT_TRUE(write_shared_files(*shared_, "/s", later).ok());
+    EXPECT_EQ(publish_originals(place(*shared_), later.key, Replace::no).code(), Code::already_exists);
+    expect_complete(two_ranks());
+    ASSERT_TRUE(remove_originals(place(*shared_), {7, 3}).ok());
+    expect_complete(two_ranks());
+    ASSERT_TRUE(publish_originals(place(*shared_), later.key, Replace::yes).ok());
+    expect_complete(others, 2);
+    EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000007"));
+}
+
+TEST_F(OriginalsTest, ADirectoryOfSomebodyElseStays) {
+    ASSERT_TRUE(shared_->make_directories(complete).ok());
+    ASSERT_TRUE(shared_->open(std::string(complete) + "/notes", {Access::write}).ok());
+    EXPECT_FALSE(save(*shared_, epoch_of(two_ranks())).ok());
+    ASSERT_TRUE(remove_originals(place(*shared_), {7, 1}).ok());
+    EXPECT_THAT(names_in(complete), UnorderedElementsAre("notes"));
+}
+
+// At every operation: what is left is no directory that seems complete.
+TEST_F(OriginalsTest, TheyGoWithTheirEpochWhereverTheRemovalIsCutShort) {
+    for (uint64_t death = 1, whole = 0; whole == 0; ++death) {
+        SCOPED_TRACE(death);
+        ASSERT_LT(death, 500u);
+        shared_ = std::make_shared<MemoryStorage>();
+        ASSERT_TRUE(save(*shared_, epoch_of(two_ranks())).ok());
+        ASSERT_TRUE(save(*shared_, epoch_of({{{"next", {}}}}, {8, 1})).ok());
+        FaultPlan plan;
+        plan.die_at_operation = death;
+        FaultyStorage dying(shared_, death, plan);
+        whole += remove_shared_epoch(dying, "/s", "job", {7, 1}).ok() ? 1 : 0;
+        std::mt19937_64 random(death);
+        shared_->crash(random);
+        if (mark().ok()) expect_complete(two_ranks());
+        ASSERT_TRUE(clean_shared(*shared_, "/s", "job").ok());
+        ASSERT_TRUE(remove_shared_epoch(*shared_, "/s", "job", {7, 1}).ok());
+        EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000008"));
+        if (HasFailure()) return;
+    }
+}
+
+}  // namespace
+}  // namespace tailrace::internal
