@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "beside_notes.h"
 #include "command.h"
 #include "epoch_directory.h"
 #include "halt_note.h"
@@ -142,11 +143,14 @@ Exit run(const Options& options, Storage& storage) {
     std::vector<NodeLocalEpoch> elsewhere;
     if (shared)
         elsewhere = find_node_local(storage, options.directory, options.job, epochs, options.local_dirs);
+    BesideNotes beside;
+    if (shared) beside = find_beside(storage, options.directory, options.job);
     if (!options.json) {
         if (epochs.empty()) say_that_none_is_there(options, storage);
         print_table(epochs, listed->leftovers, kept);
         for (const NodeLocalEpoch& epoch : elsewhere)
             print(fmt::format("note: {}\n", printable(epoch.text())));
+        for (const auto& text : beside.texts()) print(fmt::format("note: {}\n", printable(text)));
         if (const auto halt = halt_note(storage, options.directory); shared && halt)
             print(fmt::format("note: {}\n", printable(*halt)));
         return exit_ok;
@@ -159,6 +163,7 @@ Exit run(const Options& options, Storage& storage) {
         json["leftovers"].push_back({{"path", leftover.path}, {"why", leftover.why.message()}});
     json["node_local"] = nlohmann::ordered_json::array();
     for (const NodeLocalEpoch& epoch : elsewhere) json["node_local"].push_back(to_json(epoch));
+    add_to(json, beside);
     if (shared) json["halt"] = halt_json(storage, options.directory);
     print_json(json);
     return exit_ok;
@@ -193,8 +198,9 @@ Command add_ls(CLI::App& program) {
         "A directory without epochs is not an error: standard error says so, and the exit status is 0.\n\n"
         "A note names each newer epoch that lies only in a node-local tier, as far as this node and the\n"
         "records of sessions know, and says how to bring it here. A copy of the directory does not\n"
-        "contain such an epoch. Another note says that somebody has asked the job to stop (tailrace\n"
-        "halt).\n\n"
+        "contain such an epoch. Notes also count the epochs of outputs beside the checkpoints, and those\n"
+        "whose files lie there as they were (files_as). Another note says that somebody has asked the job\n"
+        "to stop (tailrace halt).\n\n"
         "  tailrace ls /scratch/run7\n"
         "  tailrace ls --json /scratch/run7 | jq '.epochs[] | select(.state == \"complete\") | .epoch'");
     return [options](Storage& storage) { return run(*options, storage); };

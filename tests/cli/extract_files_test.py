@@ -113,6 +113,27 @@ class ExtractFilesTest(CommandTest):
         run("extract", self.dir, 4, "--files", "--rank", 7, "-o", self.out, code=3)
         self.assertFalse(self.out.exists())
 
+    def test_ls_counts_outputs_and_files_as_they_were(self):
+        make(self.dir, epoch=3)
+        job = run_json("ls", self.dir)["epochs"][0]["job"]
+        outputs, files = self.dir / f"{job}.outputs", self.dir / f"{job}.files"
+        for epoch in (1, 2):
+            make(outputs, epoch=epoch, own_files="unique")
+        for name in ("e000000003", "e000000004.r0001.unfinished", "e000000002.r0001.removed", "notes"):
+            (files / name).mkdir(parents=True)
+        (self.dir / "other").mkdir()
+        listed = run_json("ls", self.dir)
+        self.assertEqual([epoch["epoch"] for epoch in listed["epochs"]], [3])
+        self.assertEqual(listed["outputs"], [{"job": job, "directory": str(outputs), "epochs": [1, 2]}])
+        self.assertEqual(
+            listed["original_files"],
+            [{"job": job, "directory": str(files), "epochs": [3], "unfinished": 1}],
+        )
+        said = run("ls", self.dir).stdout
+        self.assertIn("2 epochs of outputs", said)
+        self.assertIn("those of 1 epoch are unfinished", said)
+        self.assertEqual(len(run_json("ls", outputs)["epochs"]), 2)
+
     def test_wrong_usage(self):
         make(self.dir, epoch=3, own_files="unique")
         for more in (["--array", "density"], ["--region", "particles"], ["--box", "1:2"], ["--force"]):
