@@ -6,8 +6,7 @@
 //                         not done so allows no commit.
 //   2. The epoch is committed (shared/segment.h).
 //   3. publish_originals  Whoever gives the epoch its names then writes the mark into the directory, syncs
-//   it,
-//                         and gives the directory its name.
+//                         both, and gives the directory its name.
 //
 // So an epoch that is committed has all its files on the disk, and what is missing is a mark and a name: the
 // next session, or a drain, does step 3 again. A directory with its name is complete. An unfinished directory
