@@ -33,6 +33,9 @@ static void expect(int good, const char* what) {
     if (good) return;
     printf("rank %d: not as it should be: %s\n", rank, what);
     fflush(stdout);
+    /* All ranks fail at about the same time. The first abort ends the others, and what they have just said
+     * would get lost on its way through the launcher. */
+    usleep(500000);
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
