@@ -129,12 +129,21 @@ class DirectoryTest(DrainTest):
         for name, tier in zip(("first", "second"), tiers):
             tier.mkdir()
             local, self.local = self.local, tier
-            self.killed(1, record="yes", name=name)
+            with self.living(1, record="yes", name=name):
+                self.wait_for_record_of(tier)  # another thread writes it
             self.local = local
         found = json.loads(self.drain(self.shared, "--json").stdout)
         self.assertEqual(found["local_dirs"], [str(tier.resolve()) for tier in tiers])
         self.assertEqual({epoch["job"]: epoch["state"] for epoch in found["epochs"]},
                          {"first": "committed", "second": "committed"})
+
+    def wait_for_record_of(self, tier):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if any(str(tier) in path.read_text() for path in (self.root / "state").rglob("*") if path.is_file()):
+                return
+            time.sleep(0.01)
+        self.fail(f"no record names {tier}")
 
     def test_it_may_be_a_tier_or_a_nodes_directory(self):
         self.killed(1)
