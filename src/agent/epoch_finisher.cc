@@ -70,11 +70,7 @@ EpochEnded EpochFinisher::give_names(EpochEnded ended) {
     if (!named.ok())
         log(LogLevel::warning, "{} is committed, but its files keep their unfinished names: {}",
             to_string(ended.key), named.message());
-    const Status published =
-        publish_originals({*context_.shared, config.shared_dir, config.name}, ended.key, Replace::yes);
-    if (!published.ok())
-        log(LogLevel::warning, "{} is committed, but its files stay under an unfinished name: {}",
-            to_string(ended.key), published.message());
+    complete_originals({*context_.shared, config.shared_dir, config.name}, ended.key, Replace::yes);
     removing_.add([this, key = ended.key] { apply_retention(key); });
     return ended;
 }

@@ -313,15 +313,6 @@ void keep_newest(Storage& shared, const PlanRecord& record) {
             kept.message());
 }
 
-// Whoever has given the epoch its names may have died before it did this.
-void complete_originals(Storage& shared, const PlanRecord& record) {
-    const Status published =
-        publish_originals({shared, record.shared_dir, record.job}, record.key, Replace::no);
-    if (!published.ok())
-        log(LogLevel::warning, "{} is committed, but its files stay under an unfinished name: {}",
-            to_string(record.key), published.message());
-}
-
 Result<std::unique_ptr<DirectoryLock>> lock_if_possible(Storage& storage, const std::string& directory,
                                                         LockKind kind) {
     auto lock = storage.lock_directory(directory, kind);
@@ -414,7 +405,9 @@ bool NodeDrain::finish(const std::string& node_directory, const RecordedEpoch& r
         pass.epochs.push_back(without_work(recorded, state_of(*need)));
     }
     const auto state = pass.epochs.back().state;
-    if (state == DrainedEpoch::State::committed) complete_originals(*shared_, record);
+    // Whoever has given the epoch its names may have died before it did this.
+    if (state == DrainedEpoch::State::committed)
+        complete_originals({*shared_, record.shared_dir, record.job}, record.key, Replace::no);
     if (state == DrainedEpoch::State::committed || state == DrainedEpoch::State::superseded)
         remove_records(*local_, node_directory, recorded);
     return is_usable;

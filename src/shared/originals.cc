@@ -119,16 +119,15 @@ class OriginalsWriter {
 
 // What lies in a directory and in those below it: names from there on, and sizes.
 Status find_files(Storage& storage, const std::string& directory, const std::string& prefix,
-                  std::map<std::string, uint64_t>& files, std::vector<std::string>& directories) {
+                  std::map<std::string, uint64_t>& files) {
     TAILRACE_ASSIGN(const auto entries, storage.list(directory));
     for (const auto& entry : entries)
         if (entry.is_directory) {
-            TAILRACE_TRY(find_files(storage, join_path(directory, entry.name), prefix + entry.name + "/",
-                                    files, directories));
+            TAILRACE_TRY(
+                find_files(storage, join_path(directory, entry.name), prefix + entry.name + "/", files));
         } else {
             files[prefix + entry.name] = entry.bytes;
         }
-    directories.push_back(directory);
     return {};
 }
 
@@ -268,8 +267,7 @@ Status publish_originals(const OriginalsPlace& place, EpochKey key, Replace repl
     const Status published = [&]() -> Status {
         TAILRACE_ASSIGN(const auto list, list_of(place, key));
         std::map<std::string, uint64_t> found;
-        std::vector<std::string> directories;
-        TAILRACE_TRY(find_files(storage, unfinished, "", found, directories));
+        TAILRACE_TRY(find_files(storage, unfinished, "", found));
         TAILRACE_TRY(check_all_there(unfinished, list, found));
         TAILRACE_TRY(write_mark(storage, unfinished, list));
         const auto name = original_files_name(key.epoch);
@@ -280,6 +278,13 @@ Status publish_originals(const OriginalsPlace& place, EpochKey key, Replace repl
     // Another drain has done the same meanwhile.
     if (published.code() == Code::not_found && !is_there(storage, unfinished)) return {};
     return published.with_context(fmt::format("completing the files of {}", to_string(key)));
+}
+
+void complete_originals(const OriginalsPlace& place, EpochKey key, Replace replace) {
+    const Status published = publish_originals(place, key, replace);
+    if (!published.ok())
+        log(LogLevel::warning, "{} is committed, but its files stay under an unfinished name: {}",
+            to_string(key), published.message());
 }
 
 Status remove_originals(const OriginalsPlace& place, EpochKey key) {

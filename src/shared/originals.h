@@ -51,6 +51,9 @@ enum class Replace { yes, no };
 // failure the unfinished directory stays.
 Status publish_originals(const OriginalsPlace& place, EpochKey key, Replace replace);
 
+// The same. A failure is logged.
+void complete_originals(const OriginalsPlace& place, EpochKey key, Replace replace);
+
 // Removes what there is of an epoch's files. ok if there is nothing.
 Status remove_originals(const OriginalsPlace& place, EpochKey key);
 
