@@ -77,6 +77,7 @@ class BypassOutput : public Output {
     void save(uint64_t id) override { place_.session.save(id); }
     // No epoch has begun.
     void drop(uint64_t) override {}
+    void publish() override {}
 
   private:
     const Place place_;
@@ -118,15 +119,11 @@ class BypassRestart : public Restart {
 }  // namespace
 
 std::vector<Listed> listed_in(const Place& place, uint64_t id) {
-    const auto reader = place.session.open_epoch(id);
-    std::vector<Listed> all;
-    for (uint32_t rank = place.rank; rank < reader.rank_count(); rank += place.rank_count) {
+    return of_own_ranks(place, id, [](const tailrace::Reader& reader, uint32_t rank) {
         std::string text(reader.region(rank, files_region).bytes, '\0');
         reader.read(rank, files_region, std::span(text.data(), text.size()));
-        const auto files = decode(text);
-        all.insert(all.end(), files.begin(), files.end());
-    }
-    return all;
+        return decode(text);
+    });
 }
 
 void remove_files(const Prefix& prefix, const std::vector<Listed>& files) {

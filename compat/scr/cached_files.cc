@@ -1,11 +1,36 @@
 // Files of datasets in the node-local tier.
 #include "cached_files.h"
 
+#include <filesystem>
 #include <set>
+#include <string_view>
 
 namespace scr_on_tailrace {
 
 namespace {
+
+constexpr std::string_view file_regions = "file/";  // of an epoch that has files
+
+// The name of a file is not empty and does not begin with '/'. tailrace's own regions are so named.
+bool is_file(const std::string& region) {
+    return region.starts_with(file_regions) && region.size() > file_regions.size() &&
+           region[file_regions.size()] != '/';
+}
+
+// Gives a file a second name, in place of a file that has it.
+void link_as(const std::string& path, const std::string& name) {
+    const auto between = name + ".tailrace-link";
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(name).parent_path(), error);
+    if (!error) std::filesystem::remove(between, error);
+    if (!error) std::filesystem::create_hard_link(path, between, error);
+    if (!error) std::filesystem::rename(between, name, error);
+    if (error)
+        throw tailrace::Error(TAILRACE_IO_ERROR, "naming " + path + " " + name + ": " + error.message() +
+                                                     "; the output is complete, and its files are there");
+    // If both were the same file, the rename has done nothing.
+    std::filesystem::remove(between, error);
+}
 
 class CachedOutput : public Output {
   public:
@@ -25,6 +50,12 @@ class CachedOutput : public Output {
     // The save looks at them.
     void check() override {}
     void save(uint64_t id) override { place_.session.save_files(id); }
+    // The session has not written them as they were if the user has said files_as = packed.
+    void publish() override {
+        std::error_code error;
+        if (place_.as_written.empty() || !std::filesystem::exists(place_.as_written, error)) return;
+        for (const auto& key : keys_) link_as(place_.as_written + "/" + key, place_.prefix.path_of(key));
+    }
     // The session wants to hear of files that were begun.
     void drop(uint64_t id) override {
         try {
@@ -72,6 +103,16 @@ class CachedRestart : public Restart {
 };
 
 }  // namespace
+
+std::vector<Listed> published_in(const Place& place, uint64_t id) {
+    return of_own_ranks(place, id, [](const tailrace::Reader& reader, uint32_t rank) {
+        std::vector<Listed> files;
+        for (const auto& region : reader.regions(rank))
+            if (is_file(region.name))
+                files.push_back({region.bytes, region.name.substr(file_regions.size())});
+        return files;
+    });
+}
 
 std::unique_ptr<Output> begin_cached_output(const Place& place) {
     return std::make_unique<CachedOutput>(place);

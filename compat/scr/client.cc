@@ -1,11 +1,12 @@
 #include "client.h"
 
 #include <scr.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
+
+#include "epochs_directory.h"
 
 const char* const on_tailrace::interface_name = "scr";
 
@@ -13,7 +14,6 @@ namespace scr_on_tailrace {
 
 namespace {
 
-constexpr const char* job = "scr";
 // Of datasets that are complete once they are captured. The session's queue is as long (queue_epochs).
 constexpr size_t most_in_flight = 2;
 
@@ -23,11 +23,6 @@ constexpr size_t most_in_flight = 2;
 
 std::string title(const Dataset& dataset) {
     return "dataset " + std::to_string(dataset.id) + " (" + dataset.name + ")";
-}
-
-// A node-local tier of each user's own, in a directory that is everybody's.
-std::string tier_in(const std::string& base) {
-    return base + "/tailrace-" + std::to_string(::getuid());
 }
 
 // Whether all ranks have what rank 0 has, of what decides which calls are collective and where files lie.
@@ -73,7 +68,8 @@ Client::Client(std::unique_ptr<Ranks> ranks, Settings settings)
     : Together(std::move(ranks)),
       settings_(std::move(settings)),
       prefix_(settings_.prefix),
-      index_(settings_.prefix + "/.scr/tailrace-index") {}
+      index_(settings_.prefix + "/.scr/tailrace-index"),
+      sessions_(*ranks_, settings_, settings_.prefix + "/.scr/tailrace") {}
 
 std::unique_ptr<Client> Client::open(std::unique_ptr<Ranks> ranks, std::optional<Settings> settings) {
     const bool usable = settings.has_value();
@@ -87,30 +83,30 @@ std::unique_ptr<Client> Client::open(std::unique_ptr<Ranks> ranks, std::optional
         return nullptr;
     }
     std::unique_ptr<Client> client(new Client(std::move(ranks), std::move(*settings)));
-    if (!client->open_session()) return nullptr;
+    if (!client->open_sessions()) return nullptr;
     if (client->ranks_->rank() == 0)
         for (const auto& note : client->settings_.notes) inform(note);
     return client;
 }
 
-bool Client::open_session() {
+bool Client::open_sessions() {
     constexpr const char* call = "SCR_Init";
-    const auto shared = prefix_.path() + "/.scr/tailrace";
+    const auto& shared = sessions_.directory();
     if (!on_first(call, [&] { std::filesystem::create_directories(shared); })) return false;
-    const bool opened = guarded(call, [&] {
-        tailrace::Options options;
-        options.set("name", job);
-        options.set("shared_dir", shared);
-        if (!settings_.cache_base.empty()) options.set("local_dir", tier_in(settings_.cache_base));
-        for (const auto& [key, value] : settings_.session)
-            if (!settings_.bypass || key != "redundancy") options.set(key, value);
-        // The epochs of the bypass way have no data, and every one is needed.
-        if (settings_.bypass) options.set("shared_every", "1");
-        session_ = ranks_->open(options);
-    });
-    if (!everywhere(call, opened)) return false;
+    if (!everywhere(call, guarded(call, [&] { sessions_.open_checkpoints(); }))) return false;
+    const auto had_outputs =
+        from_first(call, [&] { return std::filesystem::exists(outputs_in(shared)) ? "yes" : "no"; });
+    if (!had_outputs) return false;
+    if (had_outputs == "yes" && !everywhere(call, guarded(call, [&] { sessions_.open_outputs(); })))
+        return false;
     std::vector<uint64_t> epochs;
-    if (!everywhere(call, guarded(call, [&] { epochs = complete_epochs(); }))) return false;
+    const bool listed = guarded(call, [&] {
+        epochs = complete_epochs(sessions_.checkpoints());
+        if (!sessions_.has_outputs()) return;
+        const auto outputs = complete_epochs(sessions_.outputs());
+        epochs.insert(epochs.end(), outputs.begin(), outputs.end());
+    });
+    if (!everywhere(call, listed)) return false;
     const auto greatest = from_first(call, [&] {
         const auto in_index = index_.read().greatest_id();
         return std::to_string(
@@ -128,7 +124,7 @@ Client::~Client() {
 
 bool Client::finalize() {
     constexpr const char* call = "SCR_Finalize";
-    if (!session_) return true;
+    if (!sessions_.is_open()) return true;
     bool good = true;
     if (state_ == State::checkpoint || state_ == State::output) {
         complain(call, title(dataset_) + " was not completed, and is dropped");
@@ -141,7 +137,7 @@ bool Client::finalize() {
     good = settle(call, 0) && good;
     const bool closed = guarded(call, [&] {
         try {
-            std::exchange(session_, std::nullopt)->close();
+            sessions_.close();
         } catch (const tailrace::Error&) {
             if (!told_of_failure_) throw;
         }
@@ -161,9 +157,10 @@ bool Client::is(State wanted, const char* call) const {
     return false;
 }
 
-Place Client::place() {
-    return {*session_, prefix_, static_cast<uint32_t>(ranks_->rank()),
-            static_cast<uint32_t>(ranks_->count())};
+Place Client::place(const Dataset& dataset) {
+    return {sessions_.of(dataset), prefix_, static_cast<uint32_t>(ranks_->rank()),
+            static_cast<uint32_t>(ranks_->count()),
+            dataset.is_checkpoint() ? std::string() : sessions_.files_of_output(dataset.id)};
 }
 
 // ---- output -------------------------------------------------------------------------------------
@@ -196,14 +193,16 @@ bool Client::begin(const char* call, const std::optional<std::string>& name, uns
     if (dataset_.bypass &&
         !on_first(call, [&] { index_.change([&](Index& index) { index.drop(dataset_.name); }); }))
         return false;
-    const bool begun = guarded(call, [&] { output_ = begin_output(place(), dataset_.bypass); });
+    if (!dataset_.is_checkpoint() && !everywhere(call, guarded(call, [&] { sessions_.open_outputs(); })))
+        return false;
+    const bool begun = guarded(call, [&] { output_ = begin_output(place(dataset_), dataset_.bypass); });
     if (!everywhere(call, begun)) {
         // Ranks drop it together, also those that have nothing to drop.
         guarded(call, [&] {
             if (begun)
                 output_->drop(dataset_.id);
             else
-                session_->give_up(dataset_.id, "the files of a dataset could not be begun");
+                sessions_.of(dataset_).give_up(dataset_.id, "the files of a dataset could not be begun");
         });
         output_.reset();
         told_of_failure_ = true;
@@ -262,7 +261,7 @@ void Client::describe_dataset() {
     Index one;
     one.add(dataset_);
     description_ = one.encode();
-    session_->add(dataset_region, description_.data(), description_.size());
+    sessions_.of(dataset_).add(dataset_region, description_.data(), description_.size());
 }
 
 bool Client::complete(const char* call, bool valid) {
@@ -274,7 +273,7 @@ bool Client::complete(const char* call, bool valid) {
     else
         guarded(call, [&] { output_->drop(dataset_.id); });
     output_.reset();
-    if (!description_.empty()) tailrace_unregister(session_->get(), dataset_region);
+    if (!description_.empty()) tailrace_unregister(sessions_.of(dataset_).get(), dataset_region);
     description_.clear();
     told_of_failure_ = told_of_failure_ || !good;
     return good;
@@ -282,14 +281,16 @@ bool Client::complete(const char* call, bool valid) {
 
 bool Client::save(const char* call) {
     const bool waits = dataset_.bypass || !settings_.flush_async;
+    auto& session = sessions_.of(dataset_);
     bool saved = guarded(call, [&] { output_->save(dataset_.id); });
     // Ranks wait together, also those that have failed and have said so.
     if (waits && saved)
-        saved = guarded(call, [&] { session_->wait(dataset_.id); });
+        saved = guarded(call, [&] { session.wait(dataset_.id); });
     else if (waits)
-        tailrace_wait(session_->get(), dataset_.id, -1);
+        tailrace_wait(session.get(), dataset_.id, -1);
     if (everywhere(call, saved)) {
-        if (!waits) in_flight_.push_back(dataset_);
+        if (waits) return everywhere(call, guarded(call, [&] { output_->publish(); }));
+        in_flight_.emplace_back(dataset_, std::move(output_));
         return true;
     }
     on_first(call, [&] { index_.change([&](Index& index) { index.drop(dataset_.id); }); });
@@ -299,9 +300,10 @@ bool Client::save(const char* call) {
 bool Client::settle(const char* call, size_t keep) {
     bool good = true;
     for (; in_flight_.size() > keep; in_flight_.erase(in_flight_.begin())) {
-        const auto& oldest = in_flight_.front();
+        const auto& [oldest, output] = in_flight_.front();
         try {
-            session_->wait(oldest.id);
+            sessions_.of(oldest).wait(oldest.id);
+            output->publish();
         } catch (const tailrace::Error& error) {
             complain(call, title(oldest) + " was not completed: " + error.what());
             good = false;
@@ -315,15 +317,17 @@ bool Client::need_checkpoint(bool& yes) {
     constexpr const char* call = "SCR_Need_checkpoint";
     yes = false;
     return is(State::idle, call) && guarded(call, [&] {
-               const bool stop = session_->should_stop().has_value();
-               yes = session_->should_save() || stop;
+               auto& session = sessions_.checkpoints();
+               const bool stop = session.should_stop().has_value();
+               yes = session.should_save() || stop;
            });
 }
 
 bool Client::should_exit(bool& yes) {
     constexpr const char* call = "SCR_Should_exit";
     yes = false;
-    return is(State::idle, call) && guarded(call, [&] { yes = session_->should_stop().has_value(); });
+    return is(State::idle, call) &&
+           guarded(call, [&] { yes = sessions_.checkpoints().should_stop().has_value(); });
 }
 
 }  // namespace scr_on_tailrace

@@ -9,6 +9,7 @@
 //   3  the files are synced, and all ranks agree that they are there
 //   4  rank 0 adds the dataset to the index. It does not count yet.
 //   5  the epoch is saved. Its commit completes the dataset.
+//   6  the files of an output get their names below the prefix, if they do not have them already
 //
 // If a step fails on any rank, it fails on all, and the dataset is dropped.
 //
@@ -26,12 +27,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/together.h"
 #include "dataset_files.h"
 #include "index.h"
 #include "prefix.h"
+#include "sessions.h"
 #include "settings.h"
 
 namespace scr_on_tailrace {
@@ -76,7 +79,7 @@ class Client : private on_tailrace::Together {
     Client(std::unique_ptr<Ranks> ranks, Settings settings);
 
     bool is(State wanted, const char* call) const;
-    bool open_session();
+    bool open_sessions();
     bool begin(const char* call, const std::optional<std::string>& name, unsigned flags, State state);
     bool complete(const char* call, bool valid);
     bool agree_on_files(const char* call, bool valid);
@@ -87,26 +90,29 @@ class Client : private on_tailrace::Together {
     // is.
     bool settle(const char* call, size_t keep);
 
-    std::vector<uint64_t> complete_epochs();
+    std::vector<uint64_t> complete_epochs(tailrace::Session& session);
     // The dataset that a name means; nothing, and said, if there is none.
     std::optional<Dataset> find(const char* call, const std::string& name);
     std::optional<Dataset> next_restart(const char* call);
     bool bring_back(const char* call, const Dataset& dataset);
+    std::vector<Listed> below_prefix(const Dataset& dataset);
 
-    Place place();
+    // Of a dataset whose session is open.
+    Place place(const Dataset& dataset);
 
     const Settings settings_;
     const Prefix prefix_;
     const IndexFile index_;
-    std::optional<tailrace::Session> session_;
+    Sessions sessions_;
     uint64_t next_id_ = 1;
     State state_ = State::idle;
 
-    Dataset dataset_;                   // in the states checkpoint, output
-    std::unique_ptr<Output> output_;    // then
-    std::string description_;           // of it; in the session's regions if it is not empty
-    bool routed_all_ = true;            // no route_file of this rank has failed
-    std::vector<Dataset> in_flight_;    // captured, and not waited for; the same on all ranks
+    Dataset dataset_;                 // in the states checkpoint, output
+    std::unique_ptr<Output> output_;  // then
+    std::string description_;         // of it; in the session's regions if it is not empty
+    bool routed_all_ = true;          // no route_file of this rank has failed
+    std::vector<std::pair<Dataset, std::unique_ptr<Output>>> in_flight_;  // captured, and not waited for;
+                                                                          // the same on all ranks
     bool told_of_failure_ = false;      // closing the session tells of it once more
     std::optional<Dataset> offered_;    // by have_restart; its files are there
     std::unique_ptr<Restart> restart_;  // of that one

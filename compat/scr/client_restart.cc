@@ -5,16 +5,17 @@
 
 namespace scr_on_tailrace {
 
-std::vector<uint64_t> Client::complete_epochs() {
+std::vector<uint64_t> Client::complete_epochs(tailrace::Session& session) {
     std::vector<uint64_t> epochs;
-    for (const auto& epoch : session_->list()) epochs.push_back(epoch.epoch);
+    for (const auto& epoch : session.list()) epochs.push_back(epoch.epoch);
     return epochs;
 }
 
 // Rank 0 chooses, and tells the line of the index.
 std::optional<Dataset> Client::next_restart(const char* call) {
     std::vector<uint64_t> epochs;
-    if (!everywhere(call, guarded(call, [&] { epochs = complete_epochs(); }))) return std::nullopt;
+    if (!everywhere(call, guarded(call, [&] { epochs = complete_epochs(sessions_.checkpoints()); })))
+        return std::nullopt;
     std::erase_if(epochs, [&](uint64_t epoch) { return passed_over_.contains(epoch); });
     const auto line = from_first(call, [&] {
         const auto choices = index_.read().restarts(epochs);
@@ -28,7 +29,8 @@ std::optional<Dataset> Client::next_restart(const char* call) {
 }
 
 bool Client::bring_back(const char* call, const Dataset& dataset) {
-    const bool begun = guarded(call, [&] { restart_ = begin_restart(place(), dataset.bypass, dataset.id); });
+    const bool begun =
+        guarded(call, [&] { restart_ = begin_restart(place(dataset), dataset.bypass, dataset.id); });
     if (everywhere(call, begun)) {
         const bool fetched = guarded(call, [&] { restart_->fetch(); });
         if (everywhere(call, fetched)) return true;
@@ -120,15 +122,22 @@ bool Client::drop(const std::string& name) {
     });
 }
 
+// The files of a dataset that lie where the program wanted them. Collective.
+std::vector<Listed> Client::below_prefix(const Dataset& dataset) {
+    if (dataset.bypass) return listed_in(place(dataset), dataset.id);
+    return dataset.is_checkpoint() ? std::vector<Listed>() : published_in(place(dataset), dataset.id);
+}
+
 // The name goes first, so that nobody restarts from what is left of the files.
 bool Client::remove(const std::string& name) {
     constexpr const char* call = "SCR_Delete";
     if (!is(State::idle, call)) return false;
     const auto dataset = find(call, name);
     if (!dataset) return false;
+    if (!dataset->is_checkpoint() && !everywhere(call, guarded(call, [&] { sessions_.open_outputs(); })))
+        return false;
     std::vector<Listed> files;
-    const bool listed =
-        everywhere(call, !dataset->bypass || guarded(call, [&] { files = listed_in(place(), dataset->id); }));
+    const bool listed = everywhere(call, guarded(call, [&] { files = below_prefix(*dataset); }));
     if (!drop(name) || !listed) return false;
     return everywhere(call, guarded(call, [&] { remove_files(prefix_, files); }));
 }

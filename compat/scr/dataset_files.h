@@ -6,12 +6,14 @@
 // each of its files, where KEY is the path below the prefix. The commit of that epoch completes the dataset.
 //
 // Cached: the program writes its files into the node-local tier, and the epoch has them, under their keys
-// (tailrace_files_...). On a restart they come back there.
+// (tailrace_files_...). On a restart they come back there. The files of an output are also written as they
+// were (files_as = original). Then each gets its path below the prefix as a second name (a hard link).
 //
 // Calls throw tailrace::Error. What refers to the session must go before it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tailrace.hpp>
@@ -48,6 +50,8 @@ class Output {
     virtual void save(uint64_t id) = 0;
     // In place of save().
     virtual void drop(uint64_t id) = 0;
+    // When the epoch of save() is committed: the files of an output are then where the program wanted them.
+    virtual void publish() = 0;
 };
 
 class Restart {
@@ -66,6 +70,7 @@ struct Place {
     const Prefix& prefix;
     uint32_t rank;
     uint32_t rank_count;
+    std::string as_written;  // the directory that gets the files as they were; empty for checkpoints
 };
 
 std::unique_ptr<Output> begin_output(const Place& place, bool bypass);
@@ -75,7 +80,14 @@ std::unique_ptr<Restart> begin_restart(const Place& place, bool bypass, uint64_t
 // The files of a dataset of the bypass way that this rank looks after: those that it saved, and if there are
 // fewer ranks than saved it, some of those of the ranks that are not there. Collective.
 std::vector<Listed> listed_in(const Place& place, uint64_t id);
+// The same of an output of the cached way, as publish() has named them.
+std::vector<Listed> published_in(const Place& place, uint64_t id);
 // Removes them, and the directories that are then empty, as far as the prefix.
 void remove_files(const Prefix& prefix, const std::vector<Listed>& files);
+
+// What `files_of` finds of the ranks that this rank looks after. Collective.
+std::vector<Listed> of_own_ranks(
+    const Place& place, uint64_t id,
+    const std::function<std::vector<Listed>(const tailrace::Reader&, uint32_t rank)>& files_of);
 
 }  // namespace scr_on_tailrace

@@ -52,6 +52,10 @@ Dataset dataset_of(std::string_view line) {
 
 }  // namespace
 
+bool Dataset::is_checkpoint() const {
+    return (flags & SCR_FLAG_CHECKPOINT) != 0;
+}
+
 void check_name(const std::string& name) {
     const bool good = !name.empty() && name.size() < SCR_MAX_FILENAME &&
                       std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' '; });
@@ -103,7 +107,7 @@ void Index::add(const Dataset& dataset) {
                                                          std::to_string(greatest_id()) +
                                                          " of the index; another program has added one");
     datasets_.push_back(dataset);
-    if ((dataset.flags & SCR_FLAG_CHECKPOINT) != 0) current_.clear();
+    if (dataset.is_checkpoint()) current_.clear();
 }
 
 void Index::put(const Dataset& dataset) {
@@ -134,11 +138,11 @@ std::vector<Dataset> Index::restarts(const std::vector<uint64_t>& complete) cons
         for (const auto& dataset : named(current_))
             if (last == UINT64_MAX) last = dataset.id;
     std::vector<Dataset> found;
-    std::copy_if(
-        datasets_.rbegin(), datasets_.rend(), std::back_inserter(found), [&](const Dataset& dataset) {
-            return (dataset.flags & SCR_FLAG_CHECKPOINT) != 0 && !dataset.failed && dataset.id <= last &&
-                   std::find(complete.begin(), complete.end(), dataset.id) != complete.end();
-        });
+    std::copy_if(datasets_.rbegin(), datasets_.rend(), std::back_inserter(found),
+                 [&](const Dataset& dataset) {
+                     return dataset.is_checkpoint() && !dataset.failed && dataset.id <= last &&
+                            std::find(complete.begin(), complete.end(), dataset.id) != complete.end();
+                 });
     return found;
 }
 

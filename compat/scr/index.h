@@ -33,6 +33,8 @@ struct Dataset {
     bool failed = false;  // the program could not read it
     std::string name;
 
+    // Whether a program may restart from it. The others are outputs.
+    bool is_checkpoint() const;
     bool operator==(const Dataset&) const = default;
 };
 

@@ -7,15 +7,15 @@
 #include <filesystem>
 #include <optional>
 #include <span>
-#include <tailrace.hpp>
 
 #include "dataset_files.h"
+#include "epochs_directory.h"
 
 namespace scr_on_tailrace {
 
 namespace {
 
-constexpr std::string_view job_prefix = "scr.e";
+const std::string epoch_prefix = std::string(job) + ".e";
 
 [[noreturn]] void missing(const std::string& why) {
     throw tailrace::Error(TAILRACE_NOT_FOUND, why);
@@ -27,9 +27,9 @@ std::string title(uint64_t id) {
 
 // Of the epoch that a file JOB.eEPOCH.... belongs to.
 std::optional<uint64_t> epoch_of(std::string_view name) {
-    if (!name.starts_with(job_prefix)) return std::nullopt;
+    if (!name.starts_with(epoch_prefix)) return std::nullopt;
     uint64_t epoch = 0;
-    const auto parsed = std::from_chars(name.data() + job_prefix.size(), name.data() + name.size(), epoch);
+    const auto parsed = std::from_chars(name.data() + epoch_prefix.size(), name.data() + name.size(), epoch);
     if (parsed.ec != std::errc() || parsed.ptr == name.data() + name.size() || *parsed.ptr != '.')
         return std::nullopt;
     return epoch;
@@ -39,10 +39,6 @@ std::string text_in(const tailrace::Reader& reader, uint32_t rank, const char* r
     std::string text(reader.region(rank, region).bytes, '\0');
     reader.read(rank, region, std::span(text.data(), text.size()));
     return text;
-}
-
-tailrace::Reader open_epoch(const std::string& directory, uint64_t id) {
-    return tailrace::Reader::open_directory(directory, "scr", id);
 }
 
 Dataset described_in(const tailrace::Reader& reader) {
@@ -60,20 +56,29 @@ Dataset described_in(const tailrace::Reader& reader) {
 
 KnownDatasets::KnownDatasets(const Prefix& prefix, std::string directory)
     : prefix_(prefix), directory_(std::move(directory)) {
+    look_in(directory_);
+    if (std::filesystem::exists(outputs_in(directory_))) look_in(outputs_in(directory_));
+}
+
+void KnownDatasets::look_in(const std::string& directory) {
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(directory_, error))
-        if (const auto epoch = epoch_of(entry.path().filename().string())) {
-            auto& written = epochs_.try_emplace(*epoch, entry.last_write_time()).first->second;
-            written = std::max(written, entry.last_write_time());
+    for (const auto& entry : std::filesystem::directory_iterator(directory, error))
+        if (const auto id = epoch_of(entry.path().filename().string())) {
+            auto& epoch = epochs_.try_emplace(*id, directory, entry.last_write_time()).first->second;
+            epoch.written = std::max(epoch.written, entry.last_write_time());
         }
-    if (error) missing("there are no datasets in " + directory_ + ": " + error.message());
+    if (error) missing("there are no datasets in " + directory + ": " + error.message());
+}
+
+tailrace::Reader KnownDatasets::open(uint64_t id) const {
+    return tailrace::Reader::open_directory(epochs_.at(id).directory, job, id);
 }
 
 Dataset KnownDatasets::by_id(uint64_t id) const {
     if (!epochs_.contains(id))
         missing(title(id) + " is not in " + directory_ +
                 "; if a program has left it on the nodes, run `tailrace drain` there first");
-    const auto dataset = described_in(open_epoch(directory_, id));
+    const auto dataset = described_in(open(id));
     if (!dataset.bypass) return dataset;
     expect_last_of_name(dataset);
     expect_files(dataset);
@@ -82,9 +87,9 @@ Dataset KnownDatasets::by_id(uint64_t id) const {
 
 Dataset KnownDatasets::by_name(const std::string& name) const {
     std::vector<uint64_t> found;
-    for (const auto& [id, written] : epochs_) {
+    for (const auto& [id, epoch] : epochs_) {
         try {
-            if (described_in(open_epoch(directory_, id)).name == name) found.push_back(id);
+            if (described_in(open(id)).name == name) found.push_back(id);
         } catch (const tailrace::Error&) {
             // It is not complete, or says no name.
         }
@@ -102,7 +107,7 @@ void KnownDatasets::expect_last_of_name(const Dataset& dataset) const {
         const auto id = later->first;
         std::string name;
         try {
-            name = described_in(open_epoch(directory_, id)).name;
+            name = described_in(open(id)).name;
         } catch (const tailrace::Error&) {
             continue;
         }
@@ -113,8 +118,8 @@ void KnownDatasets::expect_last_of_name(const Dataset& dataset) const {
 }
 
 void KnownDatasets::expect_files(const Dataset& dataset) const {
-    const auto complete = epochs_.at(dataset.id);
-    const auto reader = open_epoch(directory_, dataset.id);
+    const auto complete = epochs_.at(dataset.id).written;
+    const auto reader = open(dataset.id);
     for (uint32_t rank = 0; rank < reader.rank_count(); ++rank)
         for (const auto& file : decode(text_in(reader, rank, files_region))) {
             const auto path = prefix_.path_of(file.key);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <tailrace.hpp>
 
 #include "index.h"
 #include "prefix.h"
@@ -19,7 +20,7 @@ namespace scr_on_tailrace {
 
 class KnownDatasets {
   public:
-    // `directory` is the session's shared directory.
+    // `directory` is that of the checkpoints.
     KnownDatasets(const Prefix& prefix, std::string directory);
 
     // The dataset of an epoch. Throws tailrace::Error if it is not complete, and says why.
@@ -28,13 +29,19 @@ class KnownDatasets {
     Dataset by_name(const std::string& name) const;
 
   private:
+    struct Epoch {
+        std::string directory;
+        std::filesystem::file_time_type written;  // when its files were last, complete or not
+    };
+
+    void look_in(const std::string& directory);
+    tailrace::Reader open(uint64_t id) const;
     void expect_last_of_name(const Dataset& dataset) const;
     void expect_files(const Dataset& dataset) const;
 
     const Prefix& prefix_;
     const std::string directory_;
-    // When files of each epoch were last written, complete or not.
-    std::map<uint64_t, std::filesystem::file_time_type> epochs_;
+    std::map<uint64_t, Epoch> epochs_;
 };
 
 // From "5" or "scr.dataset.5". Throws tailrace::Error if it is no id.

@@ -8,6 +8,7 @@
 #include <string>
 #include <tailrace.hpp>
 
+#include "epochs_directory.h"
 #include "index.h"
 #include "index_build.h"
 #include "prefix.h"
@@ -39,9 +40,11 @@ constexpr const char* usage =
     "Nothing is rebuilt here: the next run or `tailrace drain` on the nodes finishes and rebuilds what a\n"
     "program has left. The exit status is 0, or 1 after a failure and for wrong usage.\n";
 
-bool is_complete(const std::string& directory, uint64_t id) {
+bool is_complete(const std::string& directory, const Dataset& dataset) {
     try {
-        return tailrace::Reader::open_directory(directory, "scr", id).epoch() == id;
+        const auto reader =
+            tailrace::Reader::open_directory(directory_of(dataset, directory), job, dataset.id);
+        return reader.epoch() == dataset.id;
     } catch (const tailrace::Error&) {
         return false;
     }
@@ -52,7 +55,7 @@ void list(const Index& index, const std::string& directory) {
     std::puts("DSET VALID FLUSHED             CUR NAME");
     const auto& datasets = index.datasets();
     for (auto dataset = datasets.rbegin(); dataset != datasets.rend(); ++dataset) {
-        const bool valid = !dataset->failed && is_complete(directory, dataset->id);
+        const bool valid = !dataset->failed && is_complete(directory, *dataset);
         std::printf("%4llu %-5s %-19s %3s %s\n", static_cast<unsigned long long>(dataset->id),
                     valid ? "YES" : "NO", "-", dataset->name == index.current() ? "*" : "",
                     dataset->name.c_str());
@@ -67,7 +70,7 @@ Dataset find(const Index& index, const std::string& name) {
 }
 
 void make_current(Index& index, const std::string& name) {
-    if ((find(index, name).flags & SCR_FLAG_CHECKPOINT) == 0)
+    if (!find(index, name).is_checkpoint())
         throw tailrace::Error(TAILRACE_INVALID_ARGUMENT, name + " is no checkpoint");
     index.set_current(name);
 }

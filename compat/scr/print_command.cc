@@ -42,7 +42,7 @@ Tree tree_of(const Index& index) {
     Tree datasets{"DSET", {}};
     for (const auto& dataset : index.datasets()) {
         Tree one{std::to_string(dataset.id), {leaf("NAME", dataset.name)}};
-        one.below.push_back(leaf("CKPT", (dataset.flags & SCR_FLAG_CHECKPOINT) != 0 ? "1" : "0"));
+        one.below.push_back(leaf("CKPT", dataset.is_checkpoint() ? "1" : "0"));
         one.below.push_back(leaf("OUTPUT", (dataset.flags & SCR_FLAG_OUTPUT) != 0 ? "1" : "0"));
         one.below.push_back(leaf("BYPASS", dataset.bypass ? "1" : "0"));
         if (dataset.failed) one.below.push_back(leaf("FAILED", "1"));

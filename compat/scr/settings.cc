@@ -174,6 +174,7 @@ void apply_own(Settings& into, const Value& value) {
     const auto setting = in_case(value.key.substr(own_prefix.size()), std::tolower);
     for (const std::string_view taken : {"shared_dir", "local_dir", "name"})
         if (setting == taken) refuse(value, "SCR_PREFIX and SCR_CACHE_BASE say where");
+    if (setting == "purpose") refuse(value, "the flags of SCR_Start_output say it");
     into.session.emplace_back(setting, value.text);
 }
 

@@ -176,10 +176,10 @@ class Workspace:
         return said
 
 
-def check_shared_directory(path, epochs, files):
-    """The directory holds exactly `files` complete files for each of `epochs`, and nothing else."""
+def check_shared_directory(path, epochs, files, beside=()):
+    """The directory holds exactly `files` complete files for each of `epochs`, the names `beside`, and nothing else."""
     found = {}
-    for name in os.listdir(path):
+    for name in set(os.listdir(path)) - set(beside):
         parts = SHARED_FILE.match(name)
         if not parts:
             raise Failure(f"{path} holds {name}, which is no complete shared file")

@@ -92,6 +92,30 @@ def on_more_ranks_from_the_nodes(prefixes, program):
     prefixes.workspace.run(4, program, "multiple", "others", 2, 10)
 
 
+def outputs_lie_under_their_names(prefixes, program, index, level, **keys):
+    """Outputs have no part in the checkpoints' retention."""
+    prefix = prefixes.new(TAILRACE_KEEP_SHARED="1", **keys)
+    prefixes.workspace.run(3, program, level, "outputs", 4, 0)
+    expected = ["picture_4", "step_4", "picture_3", "picture_2", "picture_1"]
+    if valid_datasets(index, prefix) != expected:
+        raise mpi_driver.Failure(f"{valid_datasets(index, prefix)} are valid, and not {expected}")
+
+
+def outputs_of_a_killed_run_are_completed(prefixes, program, index):
+    """The next run finishes them, also if it has no outputs itself."""
+    keys = {"SCR_CHECKPOINT_INTERVAL": "5", "SCR_CACHE_BYPASS": "0", "SCR_FLUSH_ASYNC": "1"}
+    prefix = prefixes.new(**keys, TAILRACE_BANDWIDTH_CAP="1KiB")
+    fails(prefixes.workspace, 3, program, "multiple", "outputs", 1, 1)
+    prefixes.new(**keys, SCR_PREFIX=prefix, SCR_CACHE_BASE=os.path.join(prefix, "tier"))
+    prefixes.workspace.run(3, program, "multiple", "run", 3, 0)
+    expected = ["picture_1", "step_1"]
+    if valid_datasets(index, prefix) != expected:
+        raise mpi_driver.Failure(f"{valid_datasets(index, prefix)} are valid, and not {expected}")
+    written = os.path.join(prefix, ".scr", "tailrace", "scr.outputs", "scr.files", "e000000002", "step_101")
+    if sorted(os.listdir(written)) != ["rank_0", "rank_1", "rank_2"]:
+        raise mpi_driver.Failure(f"{written} has {os.listdir(written)}")
+
+
 def stops_when_asked(prefixes, program, options):
     """scr_halt finds `tailrace` in PATH, because here it does not lie beside it."""
     prefix = prefixes.new(SCR_CHECKPOINT_INTERVAL="5")
@@ -132,9 +156,11 @@ def test():
                 workspace.run(3, program, level, "run", 5, 0)
                 workspace.run(2, program, level, "others", 3, 5)
                 workspace.run(4, program, level, "others", 2, 6)
+                outputs_lie_under_their_names(prefixes, program, options.index, level, SCR_CACHE_BYPASS=bypass)
         killed_and_started_again(prefixes, program, options.index, 4, "multiple", 20, SCR_CACHE_BYPASS="0",
                                  SCR_COPY_TYPE="PARTNER")
         captured_and_not_flushed(prefixes, program, 4)
+        outputs_of_a_killed_run_are_completed(prefixes, program, options.index)
         on_more_ranks_from_the_nodes(prefixes, program)
         if options.halt:
             stops_when_asked(prefixes, program, options)
@@ -142,7 +168,9 @@ def test():
             prefix = prefixes.new(SCR_CACHE_BYPASS="0", SCR_FLUSH_ASYNC="1")
             says(workspace.run(2, program, level, "calls"), "call SCR_Init first", "it was called already",
                  "has no effect after SCR_Init", "flag is NULL")
-            mpi_driver.check_shared_directory(os.path.join(prefix, ".scr", "tailrace"), [2, 3, 4], 1)
+            directory = os.path.join(prefix, ".scr", "tailrace")
+            mpi_driver.check_shared_directory(directory, [3, 4], 1, ["scr.outputs"])
+            mpi_driver.check_shared_directory(os.path.join(directory, "scr.outputs"), [2], 1, ["scr.files"])
         prefixes.new()
         says(workspace.run(2, program, "multiple", "refused"), "another rank cannot use its configuration",
              'SCR_CACHE_BYPASS is "0" here and "1" on rank 0', "SCR_CACHE_BYPASS = perhaps: write 1 or 0")

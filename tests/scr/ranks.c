@@ -19,6 +19,11 @@
  *
  * Each rank reads the files of all ranks that have saved.
  *
+ *     scr_ranks LEVEL outputs LAST KILLED
+ *
+ * Has an output beside each of its LAST checkpoints. The last rank kills itself if KILLED is 1. Otherwise the
+ * outputs' files lie under their names at the end.
+ *
  *     scr_ranks LEVEL halted
  *
  * Runs until it is asked to stop.
@@ -264,6 +269,24 @@ static void others(int saved_ranks, int step) {
     OK(SCR_Finalize());
 }
 
+static void outputs(int last, int killed) {
+    char name[64];
+    const int first_step = 101; /* of the outputs, whose files lie in directories of their own */
+    OK(SCR_Init());
+    for (int i = 0; i < last; ++i) {
+        save(i + 1);
+        snprintf(name, sizeof name, "picture_%d", i + 1);
+        OK(SCR_Start_output(name, SCR_FLAG_OUTPUT));
+        expect(write_all(first_step + i), "the files can be written");
+        OK(SCR_Complete_output(1));
+    }
+    if (killed) die();
+    expect(restarted() == last, "the newest checkpoint, and no output");
+    OK(SCR_Finalize());
+    for (int i = 0; i < last; ++i)
+        expect(read_all(first_step + i, rank), "without SCR, the files have the names that were given");
+}
+
 static void halted(void) {
     int stop = 0, needed = 0;
     OK(SCR_Init());
@@ -367,6 +390,8 @@ int main(int argc, char** argv) {
         shared(atoi(argv[3]));
     else if (strcmp(what, "others") == 0)
         others(atoi(argv[3]), atoi(argv[4]));
+    else if (strcmp(what, "outputs") == 0)
+        outputs(atoi(argv[3]), atoi(argv[4]));
     else if (strcmp(what, "halted") == 0)
         halted();
     else if (strcmp(what, "calls") == 0)

@@ -84,6 +84,7 @@ TEST_F(ScrSettingsTest, ABadValueIsRefusedWithItsPlace) {
     EXPECT_THAT(refusal("SCR_SET_SIZE=1"), HasSubstr("redundancy_set"));
     EXPECT_THAT(refusal("TAILRACE_FILES=none"), HasSubstr("TAILRACE_FILES"));
     EXPECT_THAT(refusal("TAILRACE_SHARED_DIR=/tmp"), HasSubstr("SCR_PREFIX and SCR_CACHE_BASE say where"));
+    EXPECT_THAT(refusal("TAILRACE_PURPOSE=outputs"), HasSubstr("the flags of SCR_Start_output say it"));
 }
 
 TEST_F(ScrSettingsTest, KeysOfTailraceAreSettingsAndItsEnvironmentWins) {

@@ -1,0 +1,106 @@
+// Datasets that are no checkpoints: where their files come to lie, and that they take no checkpoint's place.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "client_fixture.h"
+#include "epochs_directory.h"
+
+namespace scr_on_tailrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ScrOutputsTest : public ScrBothWaysTest {
+  protected:
+    std::string directory() const { return top_ + "/.scr/tailrace"; }
+    std::string text_of(const std::string& name) { return read(top_ + "/" + name + "/data"); }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, ScrOutputsTest, testing::Bool(),
+                         [](const auto& way) { return way.param ? "Bypass" : "Cached"; });
+
+TEST_P(ScrOutputsTest, AnOutputLiesUnderItsNamesBelowThePrefix) {
+    start();
+    ASSERT_TRUE(save("result", "1", SCR_FLAG_OUTPUT));
+    EXPECT_EQ(text_of("result"), "1");
+    ASSERT_TRUE(save("without flags", "2", SCR_FLAG_NONE));
+    EXPECT_EQ(text_of("without flags"), "2");
+    EXPECT_EQ(offered(), "none");
+    ASSERT_TRUE(save("result", "3", SCR_FLAG_OUTPUT)) << "its name may be used again";
+    EXPECT_EQ(text_of("result"), "3");
+    size_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(top_ + "/result")) files += entry.exists();
+    EXPECT_EQ(files, 1u);
+}
+
+TEST_P(ScrOutputsTest, OutputsTakeNoCheckpointsPlace) {
+    start({"TAILRACE_KEEP_SHARED=1", "TAILRACE_KEEP_OUTPUTS=2"});
+    ASSERT_TRUE(save("checkpoint", "1"));
+    for (const std::string name : {"a", "b", "c"}) ASSERT_TRUE(save(name, name, SCR_FLAG_OUTPUT));
+    ASSERT_TRUE(client_->finalize());
+    client_.reset();
+    std::filesystem::remove_all(top_ + "/tier");
+    EXPECT_EQ(tailrace::Reader::open_directory(outputs_in(directory()), job, 3).epoch(), 3u);
+    EXPECT_THROW(tailrace::Reader::open_directory(outputs_in(directory()), job, 2), tailrace::Error);
+    for (const std::string name : {"a", "b", "c"})
+        EXPECT_EQ(text_of(name), name) << "the files are the program's";
+    start();
+    EXPECT_EQ(offered(), "checkpoint");
+    EXPECT_EQ(restarted(), "1");
+}
+
+TEST_P(ScrOutputsTest, DeletingAnOutputRemovesItsFiles) {
+    start();
+    for (const std::string name : {"one", "two"}) ASSERT_TRUE(save(name, name, SCR_FLAG_OUTPUT));
+    ASSERT_TRUE(client_->remove("one"));
+    EXPECT_FALSE(std::filesystem::exists(top_ + "/one"));
+    start();
+    ASSERT_TRUE(client_->remove("two")) << "of an earlier run";
+    EXPECT_FALSE(std::filesystem::exists(top_ + "/two"));
+    EXPECT_EQ(ids_in_index(), "");
+}
+
+TEST_P(ScrOutputsTest, IdsOfOutputsAreNotUsedAgain) {
+    start();
+    ASSERT_TRUE(save("one", "1", SCR_FLAG_OUTPUT));
+    ASSERT_TRUE(client_->drop("one"));
+    start();
+    ASSERT_TRUE(save("two", "2"));
+    EXPECT_EQ(ids_in_index(), "2");
+}
+
+TEST_P(ScrOutputsTest, WithoutOutputsThereIsNoDirectoryForThem) {
+    start();
+    ASSERT_TRUE(save("one", "1"));
+    EXPECT_FALSE(std::filesystem::exists(outputs_in(directory())));
+}
+
+TEST_F(ScrClientTest, AnAsynchronousOutputHasItsNamesAtTheEnd) {
+    start({"SCR_CACHE_BYPASS=0", "SCR_FLUSH_ASYNC=1"});
+    for (const std::string name : {"one", "two", "three"}) ASSERT_TRUE(save(name, name, SCR_FLAG_OUTPUT));
+    ASSERT_TRUE(client_->finalize());
+    for (const std::string name : {"one", "two", "three"}) EXPECT_EQ(read(top_ + "/" + name + "/data"), name);
+}
+
+TEST_F(ScrClientTest, AnOutputWhoseNameIsTakenByADirectoryIsCompleteAndSaysWhereItIs) {
+    start({"SCR_CACHE_BYPASS=0"});
+    write("result/data/in the way", "");
+    EXPECT_THAT(failure_of([&] { return save("result", "1", SCR_FLAG_OUTPUT); }),
+                AllOf(HasSubstr("scr.outputs/scr.files/e000000001/result/data"),
+                      HasSubstr("the output is complete, and its files are there")));
+    EXPECT_EQ(ids_in_index(), "1");
+    EXPECT_EQ(read(outputs_in(top_ + "/.scr/tailrace") + "/scr.files/e000000001/result/data"), "1");
+}
+
+TEST_F(ScrClientTest, AnOutputMayStayInTheFewFiles) {
+    start({"SCR_CACHE_BYPASS=0", "TAILRACE_FILES_AS=packed"});
+    ASSERT_TRUE(save("result", "1", SCR_FLAG_OUTPUT));
+    EXPECT_FALSE(std::filesystem::exists(top_ + "/result"));
+    EXPECT_EQ(ids_in_index(), "1");
+    EXPECT_TRUE(client_->remove("result"));
+}
+
+}  // namespace
+}  // namespace scr_on_tailrace
