@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "agent/flush_setup.h"
 #include "base/invariant.h"
 
 namespace tailrace::internal {
@@ -97,7 +98,7 @@ Status CommitChecks::on_facts(int node, EpochKey key, ArrayFacts facts) {
 
 void CommitChecks::prepare(EpochKey key, std::vector<PartPlace> parts) {
     reading_.add([this, key, parts = std::move(parts)] {
-        Prepared prepared = prepare_commit(context_, parts);
+        Status prepared = prepare_commit(context_, parts);
         {
             MutexLock lock(mutex_);
             prepared_.emplace_back(key, std::move(prepared));
@@ -108,7 +109,7 @@ void CommitChecks::prepare(EpochKey key, std::vector<PartPlace> parts) {
 
 Result<bool> CommitChecks::step() {
     std::deque<ArraysAnswered> facts;
-    std::deque<std::pair<EpochKey, Prepared>> prepared;
+    std::deque<std::pair<EpochKey, Status>> prepared;
     {
         MutexLock lock(mutex_);
         facts.swap(facts_);

@@ -29,7 +29,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/flush_setup.h"
 #include "agent/job_context.h"
 #include "ledger/agent_messages.h"
 #include "ledger/root_ledger.h"
@@ -49,8 +48,8 @@ class CommitChecks {
         virtual std::vector<PartPlace> parts_of(EpochKey key) = 0;     // captured on this node
         virtual void post_to_agents(const AgentMessage& message) = 0;  // all but this one
         virtual void post_to_node(int node, const AgentMessage& message) = 0;
-        virtual void on_verdict(EpochKey key, const Status& verdict) = 0;      // at the root only
-        virtual void on_prepared(EpochKey key, const Prepared& prepared) = 0;  // this node's parts
+        virtual void on_verdict(EpochKey key, const Status& verdict) = 0;    // at the root only
+        virtual void on_prepared(EpochKey key, const Status& prepared) = 0;  // this node's parts
 
       protected:
         ~Agent() = default;
@@ -96,7 +95,7 @@ class CommitChecks {
 
     Mutex mutex_;
     std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // from this node's parts
-    std::deque<std::pair<EpochKey, Prepared>> prepared_ GUARDED_BY(mutex_);
+    std::deque<std::pair<EpochKey, Status>> prepared_ GUARDED_BY(mutex_);
     WorkQueue reading_;  // reads this node's captured parts
 };
 

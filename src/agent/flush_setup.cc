@@ -68,10 +68,9 @@ Status verify_before_commit(const JobContext& context, std::span<const PartPlace
         .with_context("verifying the captured parts");
 }
 
-Prepared prepare_commit(const JobContext& context, std::span<const PartPlace> parts) {
-    const Status verified = verify_before_commit(context, parts);
-    if (!verified.ok()) return {verified, false};
-    return {write_originals_before_commit(context, parts), true};
+Status prepare_commit(const JobContext& context, std::span<const PartPlace> parts) {
+    TAILRACE_TRY(verify_before_commit(context, parts));
+    return write_originals_before_commit(context, parts);
 }
 
 // The nodes that finish an epoch of a dead program cannot know how far it has come.

@@ -35,12 +35,8 @@ void report_flush(const JobContext& context, Recorder* recorder, const FlushResu
 Status verify_before_commit(const JobContext& context, std::span<const PartPlace> parts);
 
 // What a node does before an epoch may be committed: verify_before_commit, and then step 1 of
-// shared/originals.h.
-struct Prepared {
-    Status status;
-    bool parts_sound = true;  // false: the captured parts are to blame
-};
-Prepared prepare_commit(const JobContext& context, std::span<const PartPlace> parts);
+// shared/originals.h. corrupt if a captured part is to blame.
+Status prepare_commit(const JobContext& context, std::span<const PartPlace> parts);
 // Step 1 of shared/originals.h alone.
 Status write_originals_before_commit(const JobContext& context, std::span<const PartPlace> parts);
 

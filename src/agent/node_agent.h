@@ -152,7 +152,7 @@ class NodeAgent final : private CommitChecks::Agent {
     void post_to_agents(const AgentMessage& message) override;
     void post_to_node(int node, const AgentMessage& message) override;
     void on_verdict(EpochKey key, const Status& verdict) override;
-    void on_prepared(EpochKey key, const Prepared& prepared) override;
+    void on_prepared(EpochKey key, const Status& prepared) override;
 
     // ---- node_agent_answers.cc
     bool step_answers();  // returns whether something moved

@@ -92,10 +92,8 @@ void NodeAgent::on_verdict(EpochKey key, const Status& verdict) {
     carry_out_orders();
 }
 
-void NodeAgent::on_prepared(EpochKey key, const Prepared& prepared) {
-    to_root(PartsVerified{key, context_.node,
-                          prepared.status.with_context(fmt::format("node {}", context_.node)),
-                          prepared.parts_sound});
+void NodeAgent::on_prepared(EpochKey key, const Status& prepared) {
+    to_root(PartsVerified{key, context_.node, prepared.with_context(fmt::format("node {}", context_.node))});
 }
 
 void NodeAgent::commit(const EpochEnded& committed) {

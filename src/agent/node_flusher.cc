@@ -138,7 +138,7 @@ void NodeFlusher::prepare(const FlushJob& job) {
         parts.push_back({job.key, stream.path, stream.path_offset - part_header_bytes});
     reading_.add([this, key = job.key, parts = std::move(parts), written = job.originals_written] {
         const Status prepared =
-            written ? verify_before_commit(context_, parts) : prepare_commit(context_, parts).status;
+            written ? verify_before_commit(context_, parts) : prepare_commit(context_, parts);
         {
             MutexLock lock(mutex_);
             prepared_.emplace_back(key, prepared);

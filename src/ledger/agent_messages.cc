@@ -123,7 +123,7 @@ template <class Codec>
 void fields(Codec& codec, PartsVerified& m) {
     codec(m.key);
     codec.number(m.node);
-    codec(m.status, m.parts_sound);
+    codec(m.status);
 }
 
 template <class Codec>

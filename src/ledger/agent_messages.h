@@ -155,8 +155,8 @@ struct ArraysFit {
 struct PartsVerified {
     EpochKey key;
     int node = 0;
+    // corrupt: a part is not what was captured. invalid_argument: the parts can never be an epoch.
     Status status;
-    bool parts_sound = true;  // false: the failure is theirs
 };
 
 struct EpochFlushing {

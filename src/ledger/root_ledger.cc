@@ -100,7 +100,8 @@ void RootLedger::judged(EpochKey key, const Status& verdict) {
     if (epoch.ended || epoch.judged) return;
     INVARIANT(epoch.everywhere(nodes_));  // no verdict without the arrays of all nodes
     if (!verdict.ok()) {
-        epoch.refused = true;
+        // Any other failure says nothing of the arrays, and the parts may be read at another time.
+        epoch.refused = verdict.code() == Code::invalid_argument;
         end(key, EpochState::failed, verdict);
         return;
     }
@@ -113,15 +114,20 @@ void RootLedger::judged(EpochKey key, const Status& verdict) {
 void RootLedger::verified(const PartsVerified& news) {
     auto& epoch = epochs_[news.key];
     if (epoch.ended) return;
-    if (!news.status.ok()) {
-        epoch.part_lost = !news.parts_sound;
-        // The ranks' files do not go together, and never will.
-        epoch.refused = news.parts_sound && news.status.code() == Code::invalid_argument;
-        end(news.key, EpochState::failed, news.status);
+    if (news.status.ok()) {
+        epoch.nodes_verified.insert(news.node);
+        allow_if_sound(news.key);
         return;
     }
-    epoch.nodes_verified.insert(news.node);
-    allow_if_sound(news.key);
+    if (epoch.failure.ok()) epoch.failure = news.status;
+    epoch.part_lost |= news.status.code() == Code::corrupt;
+    // The ranks' files do not go together, and never will.
+    epoch.refused = news.status.code() == Code::invalid_argument;
+    epoch.given_up = true;
+    if (epoch.part_lost || epoch.refused)
+        end(news.key, EpochState::failed, news.status);
+    else
+        end_if_whole(news.key);
 }
 
 void RootLedger::allow_if_sound(EpochKey key) {
@@ -209,7 +215,7 @@ void RootLedger::end_if_whole(EpochKey key) {
     if (epoch.flush && !*epoch.flush) {
         const bool protection_known = !epoch.to_protect || epoch.protecting_ended.size() == nodes_;
         if (epoch.judged && protection_known) end(key, EpochState::kept_local, {});
-    } else if (epoch.results.size() == parties_) {
+    } else if (epoch.flush_is_over(parties_)) {
         // A flush succeeds only if every node has taken part. If it has failed, the verdict is
         // awaited, which needs every node's captures. It tells whether the epoch exists in the
         // node-local tiers at least.
@@ -228,10 +234,10 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     INVARIANT(running_.contains(key) == epoch.flush.value_or(false));
     note_step("epoch ends in state", key.epoch, static_cast<uint64_t>(state));
     epoch.ended = true;
-    const bool everywhere =
-        state == EpochState::committed ||
-        (epoch.judged && epoch.everywhere(nodes_) && epoch.results.size() == parties_ && !epoch.part_lost) ||
-        state == EpochState::kept_local;
+    const bool everywhere = state == EpochState::committed ||
+                            (epoch.judged && epoch.everywhere(nodes_) && epoch.flush_is_over(parties_) &&
+                             !epoch.part_lost && !epoch.refused) ||
+                            state == EpochState::kept_local;
     if (state == EpochState::failed) {
         const char* own = everywhere
                               ? "its captured parts stay in the node-local tiers until newer ones take their "

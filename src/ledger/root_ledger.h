@@ -84,12 +84,14 @@ class RootLedger {
         bool refused = false;
         std::optional<bool> flush;  // empty: not decided yet
         std::set<int> results;      // parties
-        Status failure;             // the first failure of a party
+        Status failure;             // the first failure of a party, or of a node's parts
+        bool given_up = false;      // a node cannot allow its commit
         bool part_lost = false;     // a party found a captured part missing or cut short
         std::string note;           // why it is kept local
         double seconds = 0;
         bool ended = false;
         bool everywhere(size_t nodes) const { return captured_by.size() == nodes; }
+        bool flush_is_over(size_t parties) const { return given_up || results.size() == parties; }
     };
     struct Sequence {
         std::vector<EpochKey> keys;

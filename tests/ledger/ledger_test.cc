@@ -11,10 +11,12 @@
 namespace tailrace::internal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 Captured capture_of(uint32_t rank, uint64_t sequence, uint64_t epoch, Status status = {}) {
     Captured capture;
@@ -198,6 +200,38 @@ TEST(RootLedgerTest, APartThatIsNotSoundEndsTheEpochAtOnce) {
     EXPECT_THAT(root.ledger.take_leftovers(), ElementsAre(EpochKey{1, 1}, EpochKey{1, 1}));
 }
 
+// It may be there again at the next look, so the next session or an agent can bring the epoch to its place.
+TEST(RootLedgerTest, APartThatCouldNotBeReadKeepsTheOthers) {
+    const Status why(Code::io_error, "a disk that does not answer");
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));  // and judged
+    root.ledger.verified({{1, 1}, 0, why});
+    EXPECT_THAT(root.orders(), ElementsAre("failed 1"));
+    root.flushed(1, Status(Code::aborted, "given up"));
+    EXPECT_THAT(root.orders(), IsEmpty());
+
+    root.captured_everywhere(1, 2);
+    (void)root.ledger.take_orders();
+    root.ledger.verified({{2, 1}, 1, why});
+    EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "it is not known whether the epoch exists";
+    root.ledger.judged({2, 1}, {});
+    const auto orders = root.ledger.take_orders();
+    ASSERT_THAT(orders, SizeIs(2));
+    const auto& ended = std::get<EpochEnded>(orders[1]);
+    EXPECT_TRUE(ended.parts_stay());
+    EXPECT_THAT(ended.why.message(), AllOf(StartsWith("a disk that does not answer; its captured parts stay"),
+                                           HasSubstr("earlier epochs are intact")));
+}
+
+TEST(RootLedgerTest, FilesThatDoNotGoTogetherAreRefused) {
+    RootDriver root(2, 2, QueuePolicy::wait, 2);
+    root.captured_everywhere(0, 1);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
+    root.ledger.verified({{1, 1}, 0, Status(Code::invalid_argument, "two files of one name")});
+    EXPECT_THAT(root.orders(), ElementsAre("refused 1!"));
+}
+
 TEST(RootLedgerTest, WhatCannotBeRestoredFailsAndLeavesFilesToRemove) {
     const Status gap(Code::invalid_argument, "a gap");
     RootDriver root(2, 2, QueuePolicy::wait, 2);
@@ -209,8 +243,12 @@ TEST(RootLedgerTest, WhatCannotBeRestoredFailsAndLeavesFilesToRemove) {
     root.captured_everywhere(1, 2, false);
     EXPECT_THAT(root.orders(gap), ElementsAre("local 2", "refused 2!"));
     root.captured_everywhere(2, 3);
-    root.flushed(3);
-    EXPECT_THAT(root.orders(), ElementsAre("flush 3", "committed 3"));
+    EXPECT_THAT(root.orders(Status(Code::io_error, "a table that could not be read")),
+                ElementsAre("flush 3", "failed 3!"))
+        << "no part is removed";
+    root.captured_everywhere(3, 4);
+    root.flushed(4);
+    EXPECT_THAT(root.orders(), ElementsAre("flush 4", "committed 4"));
 }
 
 TEST(RootLedgerTest, CommittedOnlyWhenEveryPartyHas) {
