@@ -25,6 +25,7 @@ void CommitChecks::begin(Priority priority, std::function<void()> thrown) {
 }
 
 void CommitChecks::finish() {
+    writing_originals_.close();
     reading_.finish();
 }
 
@@ -98,7 +99,7 @@ Status CommitChecks::on_facts(int node, EpochKey key, ArrayFacts facts) {
 
 void CommitChecks::prepare(EpochKey key, std::vector<PartPlace> parts) {
     reading_.add([this, key, parts = std::move(parts)] {
-        Status prepared = prepare_commit(context_, parts);
+        Status prepared = prepare_commit(context_, parts, writing_originals_);
         {
             MutexLock lock(mutex_);
             prepared_.emplace_back(key, std::move(prepared));

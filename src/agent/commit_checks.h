@@ -34,6 +34,7 @@
 #include "ledger/root_ledger.h"
 #include "read/array_judge.h"
 #include "threads/mutex.h"
+#include "threads/throttle.h"
 #include "threads/work_queue.h"
 #include "threads/worker.h"
 
@@ -56,7 +57,8 @@ class CommitChecks {
     };
 
     // Both must outlive the checks.
-    CommitChecks(const JobContext& context, Agent& agent) : context_(context), agent_(agent) {}
+    CommitChecks(const JobContext& context, Agent& agent)
+        : context_(context), agent_(agent), writing_originals_(context.config.bandwidth_cap) {}
 
     // The thread that reads captured parts. `thrown` is called there if reading throws.
     void begin(Priority priority, std::function<void()> thrown);
@@ -96,6 +98,7 @@ class CommitChecks {
     Mutex mutex_;
     std::deque<ArraysAnswered> facts_ GUARDED_BY(mutex_);  // from this node's parts
     std::deque<std::pair<EpochKey, Status>> prepared_ GUARDED_BY(mutex_);
+    Throttle writing_originals_;
     WorkQueue reading_;  // reads this node's captured parts
 };
 

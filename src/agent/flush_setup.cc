@@ -68,16 +68,16 @@ Status verify_before_commit(const JobContext& context, std::span<const PartPlace
         .with_context("verifying the captured parts");
 }
 
-Status prepare_commit(const JobContext& context, std::span<const PartPlace> parts) {
+Status prepare_commit(const JobContext& context, std::span<const PartPlace> parts, Throttle& throttle) {
     TAILRACE_TRY(verify_before_commit(context, parts));
-    return write_originals_before_commit(context, parts);
+    return write_originals_before_commit(context, parts, throttle);
 }
 
 // The nodes that finish an epoch of a dead program cannot know how far it has come.
-Status write_originals_before_commit(const JobContext& context, std::span<const PartPlace> parts) {
+Status write_originals_before_commit(const JobContext& context, std::span<const PartPlace> parts,
+                                     Throttle& throttle) {
     const auto attempt =
         context.working_name == takeover_name ? OriginalsAttempt::again : OriginalsAttempt::first;
-    Throttle throttle(context.config.bandwidth_cap);
     return write_originals({*context.shared, context.config.shared_dir, context.config.name}, *context.local,
                            parts, attempt, &throttle);
 }

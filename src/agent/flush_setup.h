@@ -10,6 +10,7 @@
 #include "agent/recorder.h"
 #include "aggregate/aggregator.h"
 #include "read/array_judge.h"
+#include "threads/throttle.h"
 #include "threads/worker.h"
 
 namespace tailrace::internal {
@@ -35,9 +36,10 @@ void report_flush(const JobContext& context, Recorder* recorder, const FlushResu
 Status verify_before_commit(const JobContext& context, std::span<const PartPlace> parts);
 
 // What a node does before an epoch may be committed: verify_before_commit, and then step 1 of
-// shared/originals.h. corrupt if a captured part is to blame.
-Status prepare_commit(const JobContext& context, std::span<const PartPlace> parts);
+// shared/originals.h. corrupt if a captured part is to blame. Closing the throttle ends it.
+Status prepare_commit(const JobContext& context, std::span<const PartPlace> parts, Throttle& throttle);
 // Step 1 of shared/originals.h alone.
-Status write_originals_before_commit(const JobContext& context, std::span<const PartPlace> parts);
+Status write_originals_before_commit(const JobContext& context, std::span<const PartPlace> parts,
+                                     Throttle& throttle);
 
 }  // namespace tailrace::internal

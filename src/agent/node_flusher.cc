@@ -40,6 +40,7 @@ NodeFlusher::~NodeFlusher() {
     worker_.request_stop();
     wake();
     worker_.join();
+    writing_originals_.close();
     reading_.finish();
     aggregator_.reset();  // its writers call wake(), so they end first
 }
@@ -137,8 +138,8 @@ void NodeFlusher::prepare(const FlushJob& job) {
     for (const auto& stream : job.streams)
         parts.push_back({job.key, stream.path, stream.path_offset - part_header_bytes});
     reading_.add([this, key = job.key, parts = std::move(parts), written = job.originals_written] {
-        const Status prepared =
-            written ? verify_before_commit(context_, parts) : prepare_commit(context_, parts);
+        const Status prepared = written ? verify_before_commit(context_, parts)
+                                        : prepare_commit(context_, parts, writing_originals_);
         {
             MutexLock lock(mutex_);
             prepared_.emplace_back(key, prepared);

@@ -16,6 +16,7 @@
 #include "agent/recorder.h"
 #include "aggregate/aggregator.h"
 #include "threads/mutex.h"
+#include "threads/throttle.h"
 #include "threads/work_queue.h"
 #include "threads/worker.h"
 
@@ -40,7 +41,8 @@ class NodeFlusher {
     uint64_t bytes_under_way() const;
 
   private:
-    NodeFlusher(const JobContext& context, Recorder* recorder) : context_(context), recorder_(recorder) {}
+    NodeFlusher(const JobContext& context, Recorder* recorder)
+        : context_(context), recorder_(recorder), writing_originals_(context.config.bandwidth_cap) {}
     void run(const std::stop_token& stop);
     Result<bool> step();  // returns whether something moved
     // Something was thrown. Fails all present and later jobs, without the aggregator.
@@ -64,6 +66,7 @@ class NodeFlusher {
     bool woken_ GUARDED_BY(mutex_) = false;
     uint64_t bytes_under_way_ GUARDED_BY(mutex_) = 0;
 
+    Throttle writing_originals_;
     WorkQueue reading_;  // reads captured parts
     Worker worker_;
 };

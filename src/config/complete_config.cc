@@ -118,13 +118,14 @@ Status check_each_value(const Config& config) {
 
 // Outputs have a directory of their own, so nothing that looks for checkpoints finds them.
 Status complete_purpose(Config& config) {
+    if (config.purpose != Purpose::outputs) return {};
     const auto directory = fmt::format("/{}", outputs_directory(config.name));
-    if (config.purpose != Purpose::outputs || config.shared_dir.ends_with(directory)) return {};
-    if (config.keep_shared != 0)
+    const bool is_complete = config.shared_dir.ends_with(directory);  // or the user has named it so
+    if (config.keep_shared != 0 && !(is_complete && config.keep_shared == config.keep_outputs))
         return Status(Code::invalid_argument,
                       fmt::format("keep_shared = {} does not count outputs: set keep_outputs instead",
                                   config.keep_shared));
-    config.shared_dir += directory;
+    if (!is_complete) config.shared_dir += directory;
     config.keep_shared = config.keep_outputs;
     return {};
 }

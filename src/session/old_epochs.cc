@@ -151,8 +151,9 @@ Status make_room(const JobContext& context, OldEpochs& old) {
 // which this fails on some node stays where it is. Collective.
 Status write_originals(const JobContext& context, OldEpochs& old) {
     ByteWriter out;
+    Throttle throttle(context.config.bandwidth_cap);
     for (const auto& epoch : old.to_flush) {
-        const Status written = write_originals_before_commit(context, own_parts(context, epoch));
+        const Status written = write_originals_before_commit(context, own_parts(context, epoch), throttle);
         if (!written.ok())
             log(LogLevel::warning, "captured {} stays in the node-local tier: {}", to_string(epoch.key),
                 written.message());

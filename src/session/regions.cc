@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "format/file_table.h"
+#include "format/original_files.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
@@ -36,10 +37,10 @@ Status Regions::put(Registered region, bool exists) {
         return Status(Code::invalid_argument,
                       fmt::format("a region's name must have 1 to {} bytes; this one has {}",
                                   max_region_name_bytes, name.size()));
-    if (name == file_table_region)
+    if (name == file_table_region || name == original_files_region)
         return Status(
             Code::invalid_argument,
-            fmt::format("the name \"{}\" is that of the table of a program's files; choose another", name));
+            fmt::format("the name \"{}\" is kept for what a program's files need; choose another", name));
     if (region.bytes > 0 && region.memory == nullptr)
         return Status(Code::invalid_argument,
                       fmt::format("region \"{}\": {} bytes at a null pointer", name, region.bytes));

@@ -31,8 +31,9 @@ Status finish_epoch_names(Storage& storage, const std::string& directory, const 
 Status remove_other_attempts(Storage& storage, const SharedEpochFiles& files, size_t file_count);
 
 // Removes all files of an epoch, first those that lie there as the program wrote them (shared/originals.h).
-// A removal that is cut short leaves something that is recognised as
-// unfinished. The last step syncs the directory. Returns ok if there are no files.
+// If the removal is cut short then, the epoch is there without them, until it is removed after all. Later, it
+// leaves something that is recognised as unfinished. The last step syncs the directory. Returns ok if there
+// are no files.
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,
                            EpochKey key);
 // The same, for files that the caller has listed.

@@ -61,7 +61,7 @@ class OriginalsWriter {
         TAILRACE_ASSIGN(const PartManifest* manifest, reader->manifest(rank));
         if (!wants_originals(*manifest)) return {};
         TAILRACE_ASSIGN(const auto files, files_of(*reader, rank));
-        TAILRACE_TRY(make_directory(root_));
+        TAILRACE_TRY(make_root());
         for (const auto& file : files)
             TAILRACE_TRY(write_file(*reader, rank, file)
                              .with_context(fmt::format("writing the file \"{}\" of rank {} as it was",
@@ -78,6 +78,14 @@ class OriginalsWriter {
     }
 
   private:
+    // What is in its way is no file of the epoch's. So its ranks' files are not to blame.
+    Status make_root() {
+        const Status made = make_directory(root_);
+        return made.ok() ? made
+                         : Status(made.code() == Code::invalid_argument ? Code::io_error : made.code(),
+                                  made.message());
+    }
+
     // `path` is the root or lies in it.
     Status make_directory(const std::string& path) {
         if (made_.contains(path)) return {};
@@ -276,7 +284,7 @@ Status publish_originals(const OriginalsPlace& place, EpochKey key, Replace repl
         return storage.sync_directory(directory_of(place));
     }();
     // Another drain has done the same meanwhile.
-    if (published.code() == Code::not_found && !is_there(storage, unfinished)) return {};
+    if (!published.ok() && !is_there(storage, unfinished)) return {};
     return published.with_context(fmt::format("completing the files of {}", to_string(key)));
 }
 

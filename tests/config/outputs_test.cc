@@ -18,6 +18,16 @@ TEST(OutputsTest, OutputsHaveTheirOwnDirectoryAndRetention) {
         EXPECT_EQ(config.shared_dir, "/scratch/run.outputs");
         EXPECT_EQ(config.keep_shared, 3u);
     }
+    Config named;  // by its own directory
+    named.name = "run";
+    named.shared_dir = "/scratch/run.outputs";
+    named.purpose = Purpose::outputs;
+    named.keep_outputs = 3;
+    ASSERT_TRUE(complete_config(named, 1).ok());
+    EXPECT_EQ(named.shared_dir, "/scratch/run.outputs");
+    EXPECT_EQ(named.keep_shared, 3u);
+    named.keep_shared = 2;
+    EXPECT_EQ(complete_config(named, 1).code(), Code::invalid_argument);
     Config both;
     both.shared_dir = "/scratch";
     both.purpose = Purpose::outputs;

@@ -172,6 +172,13 @@ TEST_F(OriginalsTest, AFileInPlaceOfAnotherRanksDirectoryIsRefused) {
     EXPECT_FALSE(write(fresh, epoch_of({{{"x/y", {}}}, {{"x", {}}}})).ok());
 }
 
+// invalid_argument would mean that the ranks' files never go together, and the epoch would be given up.
+TEST_F(OriginalsTest, AStrangersFileInTheWayIsNotTheRanksFault) {
+    ASSERT_TRUE(shared_->make_directories("/s").ok());
+    ASSERT_TRUE(shared_->open("/s/job.files", {Access::write}).ok());
+    EXPECT_EQ(write(*shared_, epoch_of(two_ranks())).code(), Code::io_error);
+}
+
 TEST_F(OriginalsTest, TheNameOfTheMarkIsRefused) {
     const Status saved = write(*shared_, epoch_of({{{file_list_name, {}}}}));
     EXPECT_EQ(saved.code(), Code::invalid_argument);
