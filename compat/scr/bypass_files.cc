@@ -1,44 +1,19 @@
 // Files of datasets where they stay.
 #include "bypass_files.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <span>
 
+#include "sync_files.h"
+
 namespace scr_on_tailrace {
 
 namespace {
-
-[[noreturn]] void failed(const std::string& what) {
-    const int error = errno;
-    throw tailrace::Error(error == ENOENT                      ? TAILRACE_NOT_FOUND
-                          : error == ENOSPC || error == EDQUOT ? TAILRACE_NO_SPACE
-                                                               : TAILRACE_IO_ERROR,
-                          what + ": " + std::strerror(error));
-}
-
-// Syncs a file or a directory, and returns its size.
-uint64_t synced(const std::string& path, int flags, const std::string& why) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
-    if (file < 0) failed("opening " + path + " " + why);
-    struct stat known {};
-    const bool good = ::fsync(file) == 0 && ::fstat(file, &known) == 0;
-    const int error = errno;
-    ::close(file);
-    errno = error;
-    if (!good) failed("syncing " + path + " " + why);
-    return static_cast<uint64_t>(known.st_size);
-}
-
-std::string parent_of(const std::string& key) {
-    return std::filesystem::path(key).parent_path().string();
-}
 
 class BypassOutput : public Output {
   public:
@@ -62,14 +37,8 @@ class BypassOutput : public Output {
     // The files first, then the directories that name them, as far as the prefix.
     void check() override {
         std::vector<Listed> files;
-        std::set<std::string> directories;
-        for (const auto& key : keys_) {
-            files.push_back({synced(place_.prefix.path_of(key), 0, "(a file that was routed)"), key});
-            for (auto above = parent_of(key); directories.insert(above).second && !above.empty();)
-                above = parent_of(above);
-        }
-        for (const auto& directory : directories)
-            synced(place_.prefix.path_of(directory), O_DIRECTORY, "(a directory of a file that was routed)");
+        for (const auto& key : keys_) files.push_back({sync_file(place_.prefix.path_of(key)), key});
+        sync_directories_of(place_.prefix, keys_);
         list_ = encode(files);
         place_.session.add(files_region, list_.data(), list_.size());
         registered_ = true;

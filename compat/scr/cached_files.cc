@@ -1,9 +1,10 @@
 // Files of datasets in the node-local tier.
 #include "cached_files.h"
 
-#include <filesystem>
 #include <set>
 #include <string_view>
+
+#include "placed_files.h"
 
 namespace scr_on_tailrace {
 
@@ -15,21 +16,6 @@ constexpr std::string_view file_regions = "file/";  // of an epoch that has file
 bool is_file(const std::string& region) {
     return region.starts_with(file_regions) && region.size() > file_regions.size() &&
            region[file_regions.size()] != '/';
-}
-
-// Gives a file a second name, in place of a file that has it.
-void link_as(const std::string& path, const std::string& name) {
-    const auto between = name + ".tailrace-link";
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(name).parent_path(), error);
-    if (!error) std::filesystem::remove(between, error);
-    if (!error) std::filesystem::create_hard_link(path, between, error);
-    if (!error) std::filesystem::rename(between, name, error);
-    if (error)
-        throw tailrace::Error(TAILRACE_IO_ERROR, "naming " + path + " " + name + ": " + error.message() +
-                                                     "; the output is complete, and its files are there");
-    // If both were the same file, the rename has done nothing.
-    std::filesystem::remove(between, error);
 }
 
 class CachedOutput : public Output {
@@ -49,12 +35,12 @@ class CachedOutput : public Output {
     }
     // The save looks at them.
     void check() override {}
-    void save(uint64_t id) override { place_.session.save_files(id); }
-    // The session has not written them as they were if the user has said files_as = packed.
+    void save(uint64_t id) override {
+        id_ = id;
+        place_.session.save_files(id);
+    }
     void publish() override {
-        std::error_code error;
-        if (place_.as_written.empty() || !std::filesystem::exists(place_.as_written, error)) return;
-        for (const auto& key : keys_) link_as(place_.as_written + "/" + key, place_.prefix.path_of(key));
+        if (!place_.as_written.empty()) place_files(place_, id_, place_.session.state(id_).run, keys_);
     }
     // The session wants to hear of files that were begun.
     void drop(uint64_t id) override {
@@ -67,6 +53,7 @@ class CachedOutput : public Output {
 
   private:
     const Place place_;
+    uint64_t id_ = 0;
     std::set<std::string> keys_;
 };
 
@@ -105,13 +92,18 @@ class CachedRestart : public Restart {
 }  // namespace
 
 std::vector<Listed> published_in(const Place& place, uint64_t id) {
-    return of_own_ranks(place, id, [](const tailrace::Reader& reader, uint32_t rank) {
-        std::vector<Listed> files;
+    auto files = of_own_ranks(place, id, [](const tailrace::Reader& reader, uint32_t rank) {
+        std::vector<Listed> of_rank;
         for (const auto& region : reader.regions(rank))
             if (is_file(region.name))
-                files.push_back({region.bytes, region.name.substr(file_regions.size())});
-        return files;
+                of_rank.push_back({region.bytes, region.name.substr(file_regions.size())});
+        return of_rank;
     });
+    std::set<std::string> keys;
+    for (const auto& file : files) keys.insert(file.key);
+    const auto placed = placed_of(place, keys);
+    std::erase_if(files, [&](const Listed& file) { return !placed.contains(file.key); });
+    return files;
 }
 
 std::unique_ptr<Output> begin_cached_output(const Place& place) {

@@ -99,14 +99,13 @@ bool Client::open_sessions() {
     if (!had_outputs) return false;
     if (had_outputs == "yes" && !everywhere(call, guarded(call, [&] { sessions_.open_outputs(); })))
         return false;
-    std::vector<uint64_t> epochs;
-    const bool listed = guarded(call, [&] {
-        epochs = complete_epochs(sessions_.checkpoints());
-        if (!sessions_.has_outputs()) return;
-        const auto outputs = complete_epochs(sessions_.outputs());
-        epochs.insert(epochs.end(), outputs.begin(), outputs.end());
-    });
-    if (!everywhere(call, listed)) return false;
+    std::vector<uint64_t> epochs, outputs;
+    if (!everywhere(call, guarded(call, [&] { epochs = complete_epochs(sessions_.checkpoints()); })))
+        return false;
+    if (sessions_.has_outputs() &&
+        !everywhere(call, guarded(call, [&] { outputs = complete_epochs(sessions_.outputs()); })))
+        return false;
+    epochs.insert(epochs.end(), outputs.begin(), outputs.end());
     const auto greatest = from_first(call, [&] {
         const auto in_index = index_.read().greatest_id();
         return std::to_string(
@@ -175,7 +174,7 @@ bool Client::start_output(const std::optional<std::string>& name, unsigned flags
 
 bool Client::begin(const char* call, const std::optional<std::string>& name, unsigned flags, State state) {
     if (!is(State::idle, call)) return false;
-    settle(call, most_in_flight);
+    settle(call, std::min(most_in_flight, sessions_.most_unplaced() - 1));
     restart_.reset();
     offered_.reset();
     dataset_ = {next_id_++, flags, settings_.bypass, false, {}};
@@ -189,11 +188,16 @@ bool Client::begin(const char* call, const std::optional<std::string>& name, uns
     const bool same = of_rank_0 == dataset_.name;
     if (!same)
         complain(call, "the name is \"" + dataset_.name + "\" here and \"" + of_rank_0 + "\" on rank 0");
-    if (!everywhere(call, sensible && same)) return false;
+    const auto flags_of_rank_0 = static_cast<unsigned>(ranks_->of_first(static_cast<int>(flags)));
+    const bool same_flags = flags_of_rank_0 == flags;
+    if (!same_flags)
+        complain(call, "the flags are " + std::to_string(flags) + " here and " +
+                           std::to_string(flags_of_rank_0) + " on rank 0");
+    if (!everywhere(call, sensible && same && same_flags)) return false;
+    if (!dataset_.is_checkpoint() && !everywhere(call, guarded(call, [&] { sessions_.open_outputs(); })))
+        return false;
     if (dataset_.bypass &&
         !on_first(call, [&] { index_.change([&](Index& index) { index.drop(dataset_.name); }); }))
-        return false;
-    if (!dataset_.is_checkpoint() && !everywhere(call, guarded(call, [&] { sessions_.open_outputs(); })))
         return false;
     const bool begun = guarded(call, [&] { output_ = begin_output(place(dataset_), dataset_.bypass); });
     if (!everywhere(call, begun)) {
@@ -268,14 +272,15 @@ bool Client::complete(const char* call, bool valid) {
     state_ = State::idle;
     const auto add = [&] { index_.change([&](Index& index) { index.add(dataset_); }); };
     bool good = agree_on_files(call, valid) && on_first(call, add);
-    if (good)
+    if (good) {
         good = save(call);
-    else
+    } else {
         guarded(call, [&] { output_->drop(dataset_.id); });
+        told_of_failure_ = true;
+    }
     output_.reset();
     if (!description_.empty()) tailrace_unregister(sessions_.of(dataset_).get(), dataset_region);
     description_.clear();
-    told_of_failure_ = told_of_failure_ || !good;
     return good;
 }
 
@@ -290,25 +295,29 @@ bool Client::save(const char* call) {
         tailrace_wait(session.get(), dataset_.id, -1);
     if (everywhere(call, saved)) {
         if (waits) return everywhere(call, guarded(call, [&] { output_->publish(); }));
-        in_flight_.emplace_back(dataset_, std::move(output_));
+        in_flight_.push_back({dataset_, std::move(output_)});
         return true;
     }
     on_first(call, [&] { index_.change([&](Index& index) { index.drop(dataset_.id); }); });
+    told_of_failure_ = true;
     return false;
 }
 
 bool Client::settle(const char* call, size_t keep) {
     bool good = true;
     for (; in_flight_.size() > keep; in_flight_.erase(in_flight_.begin())) {
-        const auto& [oldest, output] = in_flight_.front();
-        try {
-            sessions_.of(oldest).wait(oldest.id);
-            output->publish();
-        } catch (const tailrace::Error& error) {
-            complain(call, title(oldest) + " was not completed: " + error.what());
-            good = false;
-            told_of_failure_ = true;
-        }
+        const auto& oldest = in_flight_.front();
+        const bool settled = guarded(call, [&] {
+            try {
+                sessions_.of(oldest.dataset).wait(oldest.dataset.id);
+            } catch (const tailrace::Error& error) {
+                told_of_failure_ = true;
+                throw tailrace::Error(error.code(),
+                                      title(oldest.dataset) + " was not completed: " + error.what());
+            }
+            oldest.output->publish();
+        });
+        good = everywhere(call, settled) && good;
     }
     return good;
 }

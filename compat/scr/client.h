@@ -9,9 +9,10 @@
 //   3  the files are synced, and all ranks agree that they are there
 //   4  rank 0 adds the dataset to the index. It does not count yet.
 //   5  the epoch is saved. Its commit completes the dataset.
-//   6  the files of an output get their names below the prefix, if they do not have them already
+//   6  the files of an output get their names below the prefix, if they do not have them already. If that
+//      fails, the dataset is complete all the same.
 //
-// If a step fails on any rank, it fails on all, and the dataset is dropped.
+// If a step fails on any rank, it fails on all, and up to step 5 the dataset is dropped.
 //
 // A restart goes from have_restart, which also makes sure that the files are there, over start_restart and
 // route_file to complete_restart. have_restart passes over what it cannot bring back, for this run. Only
@@ -27,7 +28,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/together.h"
@@ -75,6 +75,10 @@ class Client : private on_tailrace::Together {
 
   private:
     enum class State { idle, checkpoint, output, restart };
+    struct InFlight {
+        Dataset dataset;
+        std::unique_ptr<Output> output;
+    };
 
     Client(std::unique_ptr<Ranks> ranks, Settings settings);
 
@@ -107,12 +111,11 @@ class Client : private on_tailrace::Together {
     uint64_t next_id_ = 1;
     State state_ = State::idle;
 
-    Dataset dataset_;                 // in the states checkpoint, output
-    std::unique_ptr<Output> output_;  // then
-    std::string description_;         // of it; in the session's regions if it is not empty
-    bool routed_all_ = true;          // no route_file of this rank has failed
-    std::vector<std::pair<Dataset, std::unique_ptr<Output>>> in_flight_;  // captured, and not waited for;
-                                                                          // the same on all ranks
+    Dataset dataset_;                   // in the states checkpoint, output
+    std::unique_ptr<Output> output_;    // then
+    std::string description_;           // of it; in the session's regions if it is not empty
+    bool routed_all_ = true;            // no route_file of this rank has failed
+    std::vector<InFlight> in_flight_;   // captured, and not waited for; the same on all ranks
     bool told_of_failure_ = false;      // closing the session tells of it once more
     std::optional<Dataset> offered_;    // by have_restart; its files are there
     std::unique_ptr<Restart> restart_;  // of that one

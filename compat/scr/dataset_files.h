@@ -7,7 +7,7 @@
 //
 // Cached: the program writes its files into the node-local tier, and the epoch has them, under their keys
 // (tailrace_files_...). On a restart they come back there. The files of an output are also written as they
-// were (files_as = original). Then each gets its path below the prefix as a second name (a hard link).
+// were (files_as = original). Then each gets its path below the prefix as a second name (placed_files.h).
 //
 // Calls throw tailrace::Error. What refers to the session must go before it.
 #pragma once
@@ -50,7 +50,8 @@ class Output {
     virtual void save(uint64_t id) = 0;
     // In place of save().
     virtual void drop(uint64_t id) = 0;
-    // When the epoch of save() is committed: the files of an output are then where the program wanted them.
+    // Once the epoch of save() is committed. Afterwards the files of an output are where the program wanted
+    // them. After a failure the dataset is complete all the same.
     virtual void publish() = 0;
 };
 
@@ -70,7 +71,8 @@ struct Place {
     const Prefix& prefix;
     uint32_t rank;
     uint32_t rank_count;
-    std::string as_written;  // the directory that gets the files as they were; empty for checkpoints
+    // The directory that gets the files as they were; empty if none does.
+    std::string as_written;
 };
 
 std::unique_ptr<Output> begin_output(const Place& place, bool bypass);
@@ -80,7 +82,7 @@ std::unique_ptr<Restart> begin_restart(const Place& place, bool bypass, uint64_t
 // The files of a dataset of the bypass way that this rank looks after: those that it saved, and if there are
 // fewer ranks than saved it, some of those of the ranks that are not there. Collective.
 std::vector<Listed> listed_in(const Place& place, uint64_t id);
-// The same of an output of the cached way, as publish() has named them.
+// The same of an output of the cached way: those that publish() has named and that nobody has replaced.
 std::vector<Listed> published_in(const Place& place, uint64_t id);
 // Removes them, and the directories that are then empty, as far as the prefix.
 void remove_files(const Prefix& prefix, const std::vector<Listed>& files);

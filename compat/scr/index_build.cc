@@ -64,7 +64,7 @@ void KnownDatasets::look_in(const std::string& directory) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(directory, error))
         if (const auto id = epoch_of(entry.path().filename().string())) {
-            auto& epoch = epochs_.try_emplace(*id, directory, entry.last_write_time()).first->second;
+            auto& epoch = epochs_.try_emplace(*id, Epoch{directory, entry.last_write_time()}).first->second;
             epoch.written = std::max(epoch.written, entry.last_write_time());
         }
     if (error) missing("there are no datasets in " + directory + ": " + error.message());

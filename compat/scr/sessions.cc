@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -71,9 +72,15 @@ tailrace::Session& Sessions::of(const Dataset& dataset) {
 }
 
 std::string Sessions::files_of_output(uint64_t id) const {
+    if (outputs_->setting("files_as") != "original") return {};
     std::array<char, 32> epoch{};
     std::snprintf(epoch.data(), epoch.size(), "e%09llu", static_cast<unsigned long long>(id));
     return outputs_in(directory_) + "/" + job + ".files/" + epoch.data();
+}
+
+size_t Sessions::most_unplaced() const {
+    const auto kept = outputs_ ? std::stoull(outputs_->setting("keep_outputs")) : 0;
+    return kept == 0 ? SIZE_MAX : kept;
 }
 
 }  // namespace scr_on_tailrace

@@ -35,8 +35,11 @@ class Sessions {
     tailrace::Session& outputs() { return *outputs_; }  // if there are some
     // The one of a dataset. It is open.
     tailrace::Session& of(const Dataset& dataset);
-    // The directory that gets an output's files as the program wrote them.
+    // The directory that gets an output's files as the program wrote them; empty if none does. Outputs are
+    // open.
     std::string files_of_output(uint64_t id) const;
+    // How many outputs may wait for their names: as many as the retention leaves there.
+    size_t most_unplaced() const;
     const std::string& directory() const { return directory_; }
 
   private:

@@ -1,5 +1,6 @@
 // Datasets that are no checkpoints: where their files come to lie, and that they take no checkpoint's place.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -84,6 +85,39 @@ TEST_F(ScrClientTest, AnAsynchronousOutputHasItsNamesAtTheEnd) {
     for (const std::string name : {"one", "two", "three"}) EXPECT_EQ(read(top_ + "/" + name + "/data"), name);
 }
 
+// Its epoch may go before its files have their names.
+TEST_F(ScrClientTest, AnAsynchronousOutputThatIsNotKeptHasItsNamesToo) {
+    start({"SCR_CACHE_BYPASS=0", "SCR_FLUSH_ASYNC=1", "TAILRACE_KEEP_OUTPUTS=1"});
+    const auto epoch_of = [&](int id) {
+        return outputs_in(top_ + "/.scr/tailrace") + "/scr.files/e00000000" + std::to_string(id);
+    };
+    ASSERT_TRUE(save("one", "one", SCR_FLAG_OUTPUT));
+    for (int i = 0; i < 2000 && !std::filesystem::exists(epoch_of(1)); ++i) ::usleep(10000);
+    ASSERT_TRUE(save("two", "two", SCR_FLAG_OUTPUT));
+    for (int i = 0; i < 2000 && std::filesystem::exists(epoch_of(1)); ++i) ::usleep(10000);
+    ASSERT_TRUE(client_->finalize());
+    EXPECT_EQ(read(top_ + "/one/data"), "one");
+    EXPECT_EQ(read(top_ + "/two/data"), "two");
+    EXPECT_FALSE(std::filesystem::exists(epoch_of(1)));
+}
+
+TEST_F(ScrClientTest, FilesOfAStrangersDirectoryGetNoNames) {
+    start({"SCR_CACHE_BYPASS=0"});
+    write(outputs_in(top_ + "/.scr/tailrace") + "/scr.files/e000000001/result/data", "not this");
+    EXPECT_THAT(failure_of([&] { return save("result", "this", SCR_FLAG_OUTPUT); }),
+                HasSubstr("scr.files/e000000001"));
+    EXPECT_FALSE(std::filesystem::exists(top_ + "/result"));
+}
+
+TEST_F(ScrClientTest, DeletingAnOutputLeavesWhatTheProgramHasPutInItsPlace) {
+    start({"SCR_CACHE_BYPASS=0"});
+    ASSERT_TRUE(save("result", "1", SCR_FLAG_OUTPUT));
+    std::filesystem::remove(top_ + "/result/data");
+    write(top_ + "/result/data", "the program's own");
+    ASSERT_TRUE(client_->remove("result"));
+    EXPECT_EQ(read(top_ + "/result/data"), "the program's own");
+}
+
 TEST_F(ScrClientTest, AnOutputWhoseNameIsTakenByADirectoryIsCompleteAndSaysWhereItIs) {
     start({"SCR_CACHE_BYPASS=0"});
     write("result/data/in the way", "");
@@ -98,7 +132,9 @@ TEST_F(ScrClientTest, AnOutputMayStayInTheFewFiles) {
     start({"SCR_CACHE_BYPASS=0", "TAILRACE_FILES_AS=packed"});
     ASSERT_TRUE(save("result", "1", SCR_FLAG_OUTPUT));
     EXPECT_FALSE(std::filesystem::exists(top_ + "/result"));
-    EXPECT_EQ(ids_in_index(), "1");
+    const auto directory = outputs_in(top_ + "/.scr/tailrace");
+    EXPECT_FALSE(std::filesystem::exists(directory + "/scr.files"));
+    EXPECT_EQ(tailrace::Reader::open_directory(directory, job, 1).region(0, "file/result/data").bytes, 1u);
     EXPECT_TRUE(client_->remove("result"));
 }
 
