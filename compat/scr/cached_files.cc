@@ -94,9 +94,11 @@ class CachedRestart : public Restart {
 std::vector<Listed> published_in(const Place& place, uint64_t id) {
     auto files = of_own_ranks(place, id, [](const tailrace::Reader& reader, uint32_t rank) {
         std::vector<Listed> of_rank;
-        for (const auto& region : reader.regions(rank))
-            if (is_file(region.name))
-                of_rank.push_back({region.bytes, region.name.substr(file_regions.size())});
+        for (const auto& region : reader.regions(rank)) {
+            if (!is_file(region.name)) continue;
+            of_rank.push_back({region.bytes, region.name.substr(file_regions.size())});
+            check_key(of_rank.back().key);
+        }
         return of_rank;
     });
     std::set<std::string> keys;

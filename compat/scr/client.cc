@@ -97,12 +97,13 @@ bool Client::open_sessions() {
     const auto had_outputs =
         from_first(call, [&] { return std::filesystem::exists(outputs_in(shared)) ? "yes" : "no"; });
     if (!had_outputs) return false;
-    if (had_outputs == "yes" && !everywhere(call, guarded(call, [&] { sessions_.open_outputs(); })))
-        return false;
+    // Without them a program can restart all the same. Its first output tries again.
+    const bool have_outputs =
+        had_outputs == "yes" && everywhere(call, guarded(call, [&] { sessions_.open_outputs(); }));
     std::vector<uint64_t> epochs, outputs;
     if (!everywhere(call, guarded(call, [&] { epochs = complete_epochs(sessions_.checkpoints()); })))
         return false;
-    if (sessions_.has_outputs() &&
+    if (have_outputs &&
         !everywhere(call, guarded(call, [&] { outputs = complete_epochs(sessions_.outputs()); })))
         return false;
     epochs.insert(epochs.end(), outputs.begin(), outputs.end());

@@ -103,7 +103,13 @@ std::optional<Dataset> Client::find(const char* call, const std::string& name) {
 
 bool Client::current(const std::string& name) {
     constexpr const char* call = "SCR_Current";
-    if (!is(State::idle, call) || !find(call, name)) return false;
+    if (!is(State::idle, call)) return false;
+    const auto dataset = find(call, name);
+    if (!dataset) return false;
+    if (!dataset->is_checkpoint()) {
+        if (ranks_->rank() == 0) complain(call, name + " is no checkpoint");
+        return false;
+    }
     offered_.reset();
     restart_.reset();
     return on_first(call, [&] { index_.change([&](Index& index) { index.set_current(name); }); });
@@ -132,6 +138,7 @@ std::vector<Listed> Client::below_prefix(const Dataset& dataset) {
 bool Client::remove(const std::string& name) {
     constexpr const char* call = "SCR_Delete";
     if (!is(State::idle, call)) return false;
+    settle(call, 0);
     const auto dataset = find(call, name);
     if (!dataset) return false;
     if (!dataset->is_checkpoint() && !everywhere(call, guarded(call, [&] { sessions_.open_outputs(); })))

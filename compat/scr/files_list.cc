@@ -23,6 +23,7 @@ std::vector<Listed> decode(const std::string& text) {
             throw tailrace::Error(TAILRACE_CORRUPT, "\"" + text.substr(begin, end - begin) +
                                                         "\" is no line of a list of files");
         file.key.assign(parsed.ptr + 1, last);
+        check_key(file.key);
         files.push_back(std::move(file));
         begin = end + 1;
     }

@@ -46,7 +46,8 @@ Dataset dataset_of(std::string_view line) {
     dataset.bypass = first_of(taken(rest, ' '), "bypass", "cached", line);
     dataset.failed = first_of(taken(rest, ' '), "failed", "good", line);
     dataset.name = rest;
-    if (rest.empty()) corrupt(line);
+    if (rest.empty() || dataset.id == 0 || dataset.id > INT64_MAX) corrupt(line);
+    if (std::any_of(rest.begin(), rest.end(), [](unsigned char c) { return c < ' '; })) corrupt(line);
     return dataset;
 }
 

@@ -24,9 +24,10 @@ void expect_epoch(const std::string& directory, uint64_t id, uint32_t run) {
 }
 
 void place_file(const std::string& path, const std::string& name) {
-    const auto between = name + ".tailrace." + std::to_string(::getpid());
+    const auto directory = std::filesystem::path(name).parent_path();
+    const auto between = directory / (".tailrace." + std::to_string(::getpid()));
     std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(name).parent_path(), error);
+    std::filesystem::create_directories(directory, error);
     if (!error) std::filesystem::remove(between, error);
     if (!error) std::filesystem::create_hard_link(path, between, error);
     if (error) {

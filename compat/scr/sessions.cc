@@ -34,6 +34,7 @@ tailrace::Options Sessions::options() const {
 
 void Sessions::open_checkpoints() {
     auto chosen = options();
+    chosen.set("purpose", "checkpoints");
     for (const auto& [key, value] : settings_.session)
         if (!settings_.bypass || key != "redundancy") chosen.set(key, value);
     // The epochs of the bypass way have no data, and every one is needed.
@@ -51,6 +52,8 @@ void Sessions::open_outputs() {
     // What is said of these, here or in the environment, is for checkpoints. Every output is needed.
     chosen.set("keep_shared", "0");
     chosen.set("shared_every", "1");
+    chosen.set("queue_policy", "wait");
+    chosen.set("flush_at_close", "yes");
     outputs_ = ranks_.open(chosen);
 }
 

@@ -30,7 +30,6 @@ class Sessions {
     void close();
 
     bool is_open() const { return checkpoints_.has_value(); }
-    bool has_outputs() const { return outputs_.has_value(); }
     tailrace::Session& checkpoints() { return *checkpoints_; }
     tailrace::Session& outputs() { return *outputs_; }  // if there are some
     // The one of a dataset. It is open.

@@ -431,7 +431,9 @@ TEST(ScrListTest, AListOfFilesComesBackFromItsText) {
     EXPECT_EQ(encode(files), "0 a\n123456789012 a b/c\n");
     EXPECT_EQ(decode(encode(files)), files);
     EXPECT_EQ(decode(""), std::vector<Listed>());
-    for (const std::string text : {"\n", "a\n", "1\n", "1 \n", "1a b\n", "-1 b\n"})
+    for (const std::string text :
+         {"\n", "a\n", "1\n", "1 \n", "1a b\n", "-1 b\n", "1 ../b\n", "1 /b\n", "1 a/../../b\n", "1 a//b\n",
+          "1 a/\n", "1 .\n", "1 ..\n", "1 .scr/tailrace-index\n"})
         EXPECT_THROW(decode(text), tailrace::Error) << text;
 }
 

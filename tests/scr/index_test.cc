@@ -60,10 +60,13 @@ TEST_F(ScrIndexTest, AnIndexComesBackFromItsText) {
 
 TEST_F(ScrIndexTest, WhatIsNoIndexIsRefused) {
     const std::string first = "tailrace-scr-index 1\n";
-    for (const auto& text : {std::string(), std::string("tailrace-scr-index 2\n"),
-                             first + "dataset 1 1 cached good\n", first + "dataset x 1 cached good n\n",
-                             first + "dataset 1 1 both good n\n", first + "dataset 1 1 cached fine n\n",
-                             first + "dataset 1 1x cached good n\n", first + "other\n", first + "\n"})
+    for (const auto& text :
+         {std::string(), std::string("tailrace-scr-index 2\n"), first + "dataset 1 1 cached good\n",
+          first + "dataset x 1 cached good n\n", first + "dataset 1 1 both good n\n",
+          first + "dataset 1 1 cached fine n\n", first + "dataset 0 1 cached good n\n",
+          first + "dataset 9223372036854775808 1 cached good n\n",
+          first + "dataset 1 1 cached good \x1b[2J\n", first + "dataset 1 1x cached good n\n",
+          first + "other\n", first + "\n"})
         EXPECT_THAT(refusal([&] { Index::decode(text); }), HasSubstr("is no line of an index")) << text;
 }
 

@@ -63,6 +63,37 @@ TEST_P(ScrOutputsTest, DeletingAnOutputRemovesItsFiles) {
     EXPECT_EQ(ids_in_index(), "");
 }
 
+TEST_P(ScrOutputsTest, NoRestartBeginsAtAnOutput) {
+    start();
+    ASSERT_TRUE(save("checkpoint", "1"));
+    ASSERT_TRUE(save("result", "2", SCR_FLAG_OUTPUT));
+    EXPECT_THAT(failure_of([&] { return client_->current("result"); }), HasSubstr("result is no checkpoint"));
+    EXPECT_EQ(offered(), "checkpoint");
+}
+
+TEST_P(ScrOutputsTest, WithoutTheEarlierOutputsAProgramRestartsAllTheSame) {
+    start();
+    ASSERT_TRUE(save("checkpoint", "1"));
+    client_.reset();
+    write(outputs_in(directory()), "a file in the way");
+    testing::internal::CaptureStderr();
+    start();
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("SCR_Init: "));
+    EXPECT_EQ(offered(), "checkpoint");
+    EXPECT_THAT(failure_of([&] { return save("result", "2", SCR_FLAG_OUTPUT); }),
+                HasSubstr("SCR_Start_output: "));
+    ASSERT_TRUE(save("another", "3"));
+    EXPECT_EQ(offered(), "another");
+}
+
+TEST_P(ScrOutputsTest, WhatIsTheLibrarysIsNoFileOfTheProgram) {
+    start();
+    ASSERT_TRUE(client_->start_output("result", SCR_FLAG_OUTPUT));
+    std::string path;
+    EXPECT_THAT(failure_of([&] { return client_->route_file(".scr/tailrace-index", path); }),
+                HasSubstr("lies in .scr"));
+}
+
 TEST_P(ScrOutputsTest, IdsOfOutputsAreNotUsedAgain) {
     start();
     ASSERT_TRUE(save("one", "1", SCR_FLAG_OUTPUT));
@@ -99,6 +130,27 @@ TEST_F(ScrClientTest, AnAsynchronousOutputThatIsNotKeptHasItsNamesToo) {
     EXPECT_EQ(read(top_ + "/one/data"), "one");
     EXPECT_EQ(read(top_ + "/two/data"), "two");
     EXPECT_FALSE(std::filesystem::exists(epoch_of(1)));
+}
+
+TEST_F(ScrClientTest, AnOutputThatIsDeletedOnItsWayGetsNoNames) {
+    start({"SCR_CACHE_BYPASS=0", "SCR_FLUSH_ASYNC=1"});
+    ASSERT_TRUE(save("one", "one", SCR_FLAG_OUTPUT));
+    ASSERT_TRUE(client_->remove("one"));
+    ASSERT_TRUE(client_->finalize());
+    EXPECT_FALSE(std::filesystem::exists(top_ + "/one"));
+}
+
+TEST_F(ScrClientTest, OutputsAreSavedWhateverTheEnvironmentSaysOfCheckpoints) {
+    set("TAILRACE_PURPOSE", "outputs");
+    set("TAILRACE_KEEP_SHARED", "1");
+    start(
+        {"SCR_CACHE_BYPASS=0", "SCR_FLUSH_ASYNC=1", "TAILRACE_QUEUE_POLICY=skip", "TAILRACE_QUEUE_EPOCHS=1"});
+    ASSERT_TRUE(save("checkpoint", "1"));
+    for (const std::string name : {"one", "two", "three"})
+        ASSERT_TRUE(save(name, std::string(3 << 20, 'x'), SCR_FLAG_OUTPUT));
+    EXPECT_EQ(offered(), "checkpoint");
+    for (const std::string name : {"one", "two", "three"})
+        EXPECT_EQ(std::filesystem::file_size(top_ + "/" + name + "/data"), 3u << 20);
 }
 
 TEST_F(ScrClientTest, FilesOfAStrangersDirectoryGetNoNames) {
