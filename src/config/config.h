@@ -90,6 +90,7 @@ struct Config {
     bool record = true;                // keep a record per epoch (docs/records.md)
     std::string record_dir;            // default: tailrace below XDG_STATE_HOME or ~/.local/state
     uint64_t record_bytes = 16 << 20;  // a record file grows up to this; one older file is kept
+    std::string started_by;            // for the records
     std::string trace_dir;             // empty: no trace
     // When should_save says yes; 0: not for this reason.
     uint64_t save_interval_ms = 0;

@@ -190,7 +190,8 @@ class PlacementTest(unittest.TestCase):
         place = placement.place
         self.assertEqual(place(["mpiexec", "-n", "4", "./x"], "mpich", nodes, "", "/t/f"),
                          ["mpiexec", "-f", "/t/f", "-n", "4", "./x"])
-        self.assertEqual(place(["mpirun", "./x"], "openmpi", nodes, "", "/t/f"), ["mpirun", "--hostfile", "/t/f", "./x"])
+        self.assertEqual(place(["mpirun", "./x"], "openmpi", nodes, "", "/t/f"),
+                         ["mpirun", "--hostfile", "/t/f", "-x", "TAILRACE_STARTED_BY", "./x"])
         self.assertEqual(place(["srun", "./x"], "srun", nodes, "", "/t/f"),
                          ["srun", "--nodes=2", "--nodelist=a,b", "--kill-on-bad-exit=1", "--no-kill=off", "--overlap",
                           "./x"])
@@ -326,6 +327,11 @@ class RecordTest(unittest.TestCase):
             self.assertEqual(epochs.new_sessions_on(top, epochs.Place("/s"), ()), [there])
             self.assertEqual(epochs.new_sessions_on(top, epochs.Place("/s"), known), [])
             self.assertIsNone(epochs.new_sessions_on(top, epochs.Place("/u"), ()))
+            settings = dict(line["settings"], started_by="an attempt")
+            pathlib.Path(top, "j-3.jsonl").write_text(json.dumps(dict(line, run=9, settings=settings)) + "\n")
+            marked = [one.run for one in epochs.sessions_in_records(top) if one.started_by == "an attempt"]
+            self.assertEqual(marked, [9])
+            pathlib.Path(top, "j-3.jsonl").unlink()
             # Rank 0's machine may have a clock that is behind: the session of a later attempt is new all the same.
             pathlib.Path(top, "j-2.jsonl").write_text(json.dumps(dict(line, began_unix_ms=4000, run=4)) + "\n")
             self.assertEqual([one.run for one in epochs.new_sessions_on(top, epochs.Place("/s"), known)], [4])

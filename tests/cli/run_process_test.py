@@ -134,6 +134,33 @@ while :; do sleep 0.05; done
         return {"record": "session", "run_uid": uid, "shared_dir": "TOP/shared", "job": "j", "run": 1,
                 "began_unix_ms": 5, "settings": {"local_dir": "/l"}}
 
+    def test_the_sessions_of_other_programs_are_not_its_own(self):
+        """Some begin while it runs, and their records lie in the same directory."""
+        for own in (True, False):
+            with self.subTest(own=own), tempfile.TemporaryDirectory() as top:
+                marked = dict(self.session("a"), shared_dir=f"{top}/own")
+                marked["settings"] = {"local_dir": "/l", "started_by": "MARK"}
+                other = dict(self.session("b"), shared_dir=f"{top}/other", began_unix_ms=6)
+                lines = "\n".join(json.dumps(record) for record in ([marked, other] if own else [other]))
+                program, tool = pathlib.Path(top, "program"), pathlib.Path(top, "tailrace")
+                program.write_text(f"""#!/bin/sh
+sed "s/MARK/$TAILRACE_STARTED_BY/" > "{top}/job.jsonl" <<'END'
+{lines}
+END
+exit 1
+""")
+                tool.write_text("#!/bin/sh\necho '{\"local_dir\": \"/l\", \"epochs\": [], \"node_local\": []}'\n")
+                for file in (program, tool):
+                    file.chmod(0o755)
+                done = subprocess.run(
+                    [*RUN, "--tailrace", tool, "--launcher", "local", "--restarts", "0", "--", program],
+                    stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+                    env={"PATH": os.environ["PATH"], "TAILRACE_RECORD_DIR": top})
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(f"the program saves in {top}/own" in done.stderr, own, done.stderr)
+                self.assertEqual("shared directory is not known" in done.stderr, not own, done.stderr)
+                self.assertNotIn(f"{top}/other", done.stderr)
+
     def test_a_launcher_that_does_not_say_how_its_ranks_ended_is_not_believed(self):
         end_of_a = {"record": "end", "run_uid": "a"}
         for records in ((), (self.session("a"),), (self.session("a"), self.session("b"), end_of_a)):

@@ -68,6 +68,7 @@ const std::map<std::string, std::string>& other_values() {
                                                               {"ranks_per_node", "2"},
                                                               {"record", "no"},
                                                               {"record_dir", "/tmp/records"},
+                                                              {"started_by", "run 1"},
                                                               {"record_bytes", "1MiB"},
                                                               {"trace_dir", "/tmp/traces"},
                                                               {"save_interval", "10min"},
@@ -156,7 +157,7 @@ TEST_F(ConfigTest, TheTableNamesEveryKeyOnceWithItsDefault) {
         EXPECT_TRUE(other_values().contains(std::string(key.name))) << key.name << " has no test value";
     }
     EXPECT_EQ(names.size(), other_values().size());
-    EXPECT_EQ(names.size(), 46u);
+    EXPECT_EQ(names.size(), 47u);
 }
 
 TEST_F(ConfigTest, EveryKeyRoundTripsThroughText) {

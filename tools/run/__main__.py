@@ -21,6 +21,7 @@ import shlex
 import shutil
 import signal
 import sys
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 
 import agents
@@ -275,7 +276,7 @@ class Runner:
 
     def survey(self, nodes: list[placement.Node]) -> epochs.Survey:
         if self.place is None:
-            return epochs.Survey(why_unknown="the program's shared directory is not known")
+            return epochs.Survey(why_unknown="the program's shared directory is not known, so name it with --dir")
         return epochs.survey(self.tool, self.launcher, [node.host for node in nodes], self.place)
 
     def attempt(
@@ -292,10 +293,11 @@ class Runner:
         if self.agents is not None:
             local_dirs = self.place.local_dirs if self.place else ()
             self.agents.start(hosts, local_dirs, self.program.unless_asked_to_end())
+        os.environ[placement.STARTED_BY] = f"tailrace run {uuid.uuid4()}"  # of this attempt
         known = set(epochs.sessions_in_records(epochs.record_directory(os.environ)))
         ended, lost = self.run_program(command, hosts)
         self.stop_agents(ended, hosts, lost)
-        self.learn_place(known)
+        self.learn_place(os.environ[placement.STARTED_BY])
         well, after = nodes, survey
         # MPICH's mpiexec ends with status 0 after SIGTERM, whatever its ranks did.
         if ended.status != 0 or self.program.asked_to_end:
@@ -341,15 +343,18 @@ class Runner:
                 self.agents.abandon()
         self.agents.stop(self.program.at_most(DRAIN_S), lost)
 
-    def learn_place(self, known: Collection[epochs.Session]) -> None:
-        """From the sessions of the attempt, as far as the user has not said it."""
+    def learn_place(self, started_by: str) -> None:
+        """From the sessions of the attempt, as far as the user has not said it. Other programs keep records there, too,
+        so only those count that say what has started them."""
         records = epochs.sessions_in_records(epochs.record_directory(os.environ))
-        found = [session for session in records if session not in known]
+        found = [session for session in records if session.started_by == started_by]
         if not found:
             return
         place = found[-1].place
         if self.place and os.path.realpath(self.place.directory) != os.path.realpath(place.directory):
             return
+        if self.place is None:
+            say(f"the program saves in {place.directory}")
         own = (self.options.local_dir,) if self.options.local_dir else ()
         self.place = epochs.Place(place.directory, self.options.name or place.job, own or place.local_dirs)
 

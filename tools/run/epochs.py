@@ -37,6 +37,7 @@ class Session:
     run: int
     place: Place
     uid: str
+    started_by: str = ""
     closed: bool = field(default=False, compare=False)
 
 
@@ -80,7 +81,8 @@ def session_of(line: str) -> Session | None:
         if record["record"] != "session":
             return None
         place = Place(str(record["shared_dir"]), str(record["job"]), (str(record["settings"]["local_dir"]),))
-        return Session(float(record["began_unix_ms"]), int(record["run"]), place, str(record["run_uid"]))
+        started_by = str(record["settings"].get("started_by", ""))
+        return Session(float(record["began_unix_ms"]), int(record["run"]), place, str(record["run_uid"]), started_by)
     except (ValueError, KeyError, TypeError):
         return None
 

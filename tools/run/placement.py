@@ -58,6 +58,7 @@ def read_nodes(path: str) -> list[Node]:
 
 
 PLACES = ("{nodes}", "{hosts}", "{count}", "{slots}")
+STARTED_BY = "TAILRACE_STARTED_BY"  # a setting, by which the program's records name the attempt
 
 
 def places_in(command: Sequence[str]) -> list[str]:
@@ -114,11 +115,12 @@ def place(command: Sequence[str], family: str, nodes: Sequence[Node], given_file
             if name in word:
                 placed[index] = placed[index].replace(name, value)
                 told = told or name in ("{nodes}", "{hosts}")
+    exported = ["-x", STARTED_BY] if family == "openmpi" else []  # the others pass the whole environment on
     if told:
-        return placed
+        return [placed[0], *exported, *placed[1:]]
     options = {
         "mpich": ["-f", new_file],
-        "openmpi": ["--hostfile", new_file],
+        "openmpi": ["--hostfile", new_file, *exported],
         # The step ends when it loses a task or a node. Only the job goes on then (sbatch --no-kill).
         # Slurm may go on counting the cores of a step that died with its node, and would not start the
         # next one on them. So steps may overlap.
