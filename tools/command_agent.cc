@@ -131,9 +131,9 @@ Exit ask_agent(const Options& options, const Config& config) {
         longest = *grace + longest_end;
     }
     auto status = answer_to(config, question, longest);
-    // A program that was killed disappears a moment before its locks do.
+    // A program that was killed takes a moment to die, and its locks one more.
     const auto deadline = std::chrono::steady_clock::now() + patience;
-    while (options.action == "drain" && status.ok() && !status->busy.empty() && status->sessions == 0 &&
+    while (options.action == "drain" && status.ok() && !status->busy.empty() &&
            std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         status = answer_to(config, question, longest);
@@ -155,7 +155,8 @@ uses the settings writers, buffers, direct_io, bandwidth_cap and background_nice
 partner it also writes the share of a lost node.
 
   tailrace agent status    show what it does, and which epochs wait for which nodes
-  tailrace agent drain     finish all epochs that can be finished now, and say what is left
+  tailrace agent drain     finish all epochs that can be finished now, and say what is left; what a
+                           program that still runs has captured is left to it
   tailrace agent stop      finish within --grace, then end; SIGTERM does the same
 
 Exit status: 0 nothing is left to do; 1 epochs are left (they wait for other nodes, or have failed);

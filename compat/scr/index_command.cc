@@ -4,6 +4,7 @@
 #include <scr.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <tailrace.hpp>
@@ -27,7 +28,8 @@ constexpr const char* usage =
     "\n"
     "  -l, --list             List the datasets, newest first (the default). VALID: the epoch is complete, "
     "and\n"
-    "                         no program has said that it cannot read it. CUR: restarts begin there\n"
+    "                         no program has said that it cannot read it. CUR: restarts begin there. When a\n"
+    "                         dataset was flushed is not known (-)\n"
     "  -c, --current NAME     The next run restarts from this checkpoint\n"
     "  -d, --drop NAME        Forget a dataset; its files stay. So does -r, --remove\n"
     "      --drop-after NAME  Forget all datasets after this one; their files stay\n"
@@ -150,6 +152,8 @@ int main(int argc, char** argv) {
         return 1;
     }
     try {
+        if (!std::filesystem::is_directory(prefix))
+            throw tailrace::Error(TAILRACE_NOT_FOUND, "there is no directory " + prefix);
         const auto top = absolute(prefix + "/.scr/");
         const IndexFile file(top + "tailrace-index");
         if (change)

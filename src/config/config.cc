@@ -210,7 +210,8 @@ const std::vector<Key>& keys() {
         {"record_bytes", Size{&Config::record_bytes},
          "Largest size of a record file. A new file then begins, and the old one stays as NAME.1."},
         {"started_by", Text{&Config::started_by},
-         "A word for the records of what has started the program. `tailrace run` sets one for each attempt, so "
+         "A word for the records of what has started the program. `tailrace run` sets one for each attempt, "
+         "so "
          "that it knows the program's sessions from those of other programs."},
         {"trace_dir", Text{&Config::trace_dir},
          "Directory for traces of the background for Perfetto, one file per run and node. Empty: none."},

@@ -74,7 +74,7 @@ class Index(Prefix):
                                (("--build", "three"), "three is no id of a dataset"),
                                (("--build", "0"), "0 is no id"),
                                (("--add", "step 3"), "no complete dataset in "),
-                               (("--prefix", "/nowhere", "--drop", "x"), "/nowhere/.scr/tailrace-index.lock")):
+                               (("--prefix", "/nowhere", "--drop", "x"), "there is no directory /nowhere")):
             done = run(PROGRAMS.index, *arguments, cwd=self.top)
             self.assertEqual(done.returncode, 1)
             self.assertIn(why, done.stderr)
