@@ -54,6 +54,7 @@ void place_files(const Place& place, uint64_t id, uint32_t run, const std::set<s
 
 std::set<std::string> placed_of(const Place& place, const std::set<std::string>& keys) {
     std::set<std::string> placed;
+    if (place.as_written.empty()) return placed;
     for (const auto& key : keys) {
         std::error_code error;
         if (std::filesystem::equivalent(place.as_written + "/" + key, place.prefix.path_of(key), error))
