@@ -262,12 +262,22 @@ std::vector<EpochKey> keys_beside(const RecordedEpoch& recorded, const std::vect
     return keys;
 }
 
+// The epochs that others have begun: in takeovers, or the program before it died, which may have written this
+// node's share in its own files.
+Result<std::vector<EpochKey>> begun_epochs(Storage& shared, const PlanRecord& record) {
+    TAILRACE_ASSIGN(auto begun, begun_takeovers(shared, record.shared_dir, record.job));
+    TAILRACE_ASSIGN(const auto listed, list_shared(shared, record.shared_dir, record.job));
+    for (const auto& files : listed)
+        if (has_unfinished(files)) begun.push_back(files.key);
+    return begun;
+}
+
 Result<EpochNeed> find_need(Storage& shared, const RecordedEpoch& recorded,
                             const std::vector<EpochKey>& usable, const std::vector<EpochKey>& whole) {
     const auto& record = recorded.record;
     std::vector<EpochKey> begun;
     if (recorded.local) {
-        TAILRACE_ASSIGN(begun, begun_takeovers(shared, record.shared_dir, record.job));
+        TAILRACE_ASSIGN(begun, begun_epochs(shared, record));
     }
     return need_of(recorded, usable, begun, whole);
 }

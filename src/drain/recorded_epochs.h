@@ -53,8 +53,8 @@ EpochNeed epoch_need(EpochKey key, uint32_t keep_shared, const std::vector<Epoch
 // one is finished, because the node may go away with the job.
 //
 // Nodes do not talk to each other, and the program may have died when some of them had the record of the
-// newest epoch and others not yet. They see which epochs others have begun (`begun`: takeovers of them lie in
-// the shared directory). So a node finishes
+// newest epoch and others not yet. They see which epochs others have begun (`begun`: takeovers of them, or
+// unfinished files, lie in the shared directory). So a node finishes
 //   - its own newest epoch,
 //   - what another one has begun,
 //   - where another one has begun an epoch that this node cannot finish, its own newest one before that.

@@ -16,6 +16,7 @@ using namespace testing_support;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 using State = DrainedEpoch::State;
 
 // ---- the rule -------------------------------------------------------------------------------------
@@ -154,6 +155,15 @@ TEST_F(LocalEpochDrainTest, ANodeThatHasNoRecordOfTheNewestBringsTheOthersToTheO
     (void)drain_all({0, 1, 2, 3});
     EXPECT_THAT(committed(), ElementsAre(1, 4, 5));
     expect_in_shared(5);
+}
+
+// Another node may have its share in these files, and so needs no takeover that would show this node that it
+// has no record of the newest.
+TEST_F(LocalEpochDrainTest, WhatTheProgramHadBegunIsFinishedBesideTheNewest) {
+    run_and_leave(6, true);
+    const SharedFileName name{config_.name, {5, 1}, 0, config_.files, true};
+    ASSERT_TRUE(machines_.shared->open(join_path(config_.shared_dir, to_string(name)), {Access::write}).ok());
+    EXPECT_THAT(drain_all({0}), UnorderedElementsAre(5u, 6u));
 }
 
 TEST_F(LocalEpochDrainTest, ADamagedNewestGivesWayToTheOneBefore) {
