@@ -1,7 +1,5 @@
 #include "placed_files.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 
 #include "common/small_file.h"
@@ -23,9 +21,10 @@ void expect_epoch(const std::string& directory, uint64_t id, uint32_t run) {
                                                     "; move it away, and the next run makes one");
 }
 
-void place_file(const std::string& path, const std::string& name) {
+// Ranks may do so in one directory at once.
+void place_file(const std::string& path, const std::string& name, uint32_t rank) {
     const auto directory = std::filesystem::path(name).parent_path();
-    const auto between = directory / (".tailrace." + std::to_string(::getpid()));
+    const auto between = directory / (".tailrace." + std::to_string(rank));
     std::error_code error;
     std::filesystem::create_directories(directory, error);
     if (!error) std::filesystem::remove(between, error);
@@ -48,7 +47,8 @@ void place_file(const std::string& path, const std::string& name) {
 void place_files(const Place& place, uint64_t id, uint32_t run, const std::set<std::string>& keys) {
     if (keys.empty()) return;
     expect_epoch(place.as_written, id, run);
-    for (const auto& key : keys) place_file(place.as_written + "/" + key, place.prefix.path_of(key));
+    for (const auto& key : keys)
+        place_file(place.as_written + "/" + key, place.prefix.path_of(key), place.rank);
     sync_directories_of(place.prefix, keys);
 }
 

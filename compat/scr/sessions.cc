@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -24,19 +25,19 @@ std::string tier_in(const std::string& base) {
 Sessions::Sessions(on_tailrace::Ranks& ranks, const Settings& settings, std::string directory)
     : ranks_(ranks), settings_(settings), directory_(std::move(directory)) {}
 
-tailrace::Options Sessions::options() const {
+tailrace::Options Sessions::options(const char* purpose) const {
     tailrace::Options options;
     options.set("name", job);
     options.set("shared_dir", directory_);
+    options.set("purpose", purpose);
     if (!settings_.cache_base.empty()) options.set("local_dir", tier_in(settings_.cache_base));
+    for (const auto& [key, value] : settings_.session)
+        if (!settings_.bypass || key != "redundancy") options.set(key, value);
     return options;
 }
 
 void Sessions::open_checkpoints() {
-    auto chosen = options();
-    chosen.set("purpose", "checkpoints");
-    for (const auto& [key, value] : settings_.session)
-        if (!settings_.bypass || key != "redundancy") chosen.set(key, value);
+    auto chosen = options("checkpoints");
     // The epochs of the bypass way have no data, and every one is needed.
     if (settings_.bypass) chosen.set("shared_every", "1");
     checkpoints_ = ranks_.open(chosen);
@@ -44,11 +45,11 @@ void Sessions::open_checkpoints() {
 
 void Sessions::open_outputs() {
     if (outputs_) return;
-    auto chosen = options();
-    chosen.set("purpose", "outputs");
-    if (std::getenv("TAILRACE_FILES_AS") == nullptr) chosen.set("files_as", "original");
-    for (const auto& [key, value] : settings_.session)
-        if (!settings_.bypass || key != "redundancy") chosen.set(key, value);
+    auto chosen = options("outputs");
+    const bool said = std::getenv("TAILRACE_FILES_AS") != nullptr ||
+                      std::any_of(settings_.session.begin(), settings_.session.end(),
+                                  [](const auto& setting) { return setting.first == "files_as"; });
+    if (!said) chosen.set("files_as", "original");
     // What is said of these, here or in the environment, is for checkpoints. Every output is needed.
     chosen.set("keep_shared", "0");
     chosen.set("shared_every", "1");

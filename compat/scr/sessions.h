@@ -42,7 +42,8 @@ class Sessions {
     const std::string& directory() const { return directory_; }
 
   private:
-    tailrace::Options options() const;
+    // What both have in common.
+    tailrace::Options options(const char* purpose) const;
 
     on_tailrace::Ranks& ranks_;
     const Settings& settings_;

@@ -211,8 +211,7 @@ const std::vector<Key>& keys() {
          "Largest size of a record file. A new file then begins, and the old one stays as NAME.1."},
         {"started_by", Text{&Config::started_by},
          "A word for the records of what has started the program. `tailrace run` sets one for each attempt, "
-         "so "
-         "that it knows the program's sessions from those of other programs."},
+         "so that it knows the program's sessions from those of other programs."},
         {"trace_dir", Text{&Config::trace_dir},
          "Directory for traces of the background for Perfetto, one file per run and node. Empty: none."},
         {"save_interval", Duration{&Config::save_interval_ms},
