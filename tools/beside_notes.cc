@@ -31,8 +31,7 @@ BesideNotes::OriginalFiles original_files_in(Storage& storage, const std::string
     if (!entries.ok()) return found;
     for (const auto& entry : *entries) {
         if (const auto epoch = parse_original_files_name(entry.name)) found.epochs.push_back(*epoch);
-        const auto work = parse_original_files_work(entry.name);
-        if (work && !work->removed) ++found.unfinished;
+        if (parse_unfinished_files_name(entry.name)) ++found.unfinished;
     }
     return found;
 }

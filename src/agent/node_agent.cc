@@ -409,7 +409,8 @@ void NodeAgent::start(EpochKey key, Epoch& epoch) {
         job.run_uid = context_.run_uid;
         job.rank_count = static_cast<uint32_t>(context_.rank_count());
         for (const auto& capture : epoch.captures)
-            job.streams.push_back({capture.stream, capture.path, part_header_bytes});
+            job.streams.push_back(
+                {shared_stream(capture.stream, capture.apart_bytes), capture.path, part_header_bytes});
         std::sort(job.streams.begin(), job.streams.end(),
                   [](const LocalStream& a, const LocalStream& b) { return a.info.rank < b.info.rank; });
         job.may_commit = false;

@@ -31,7 +31,8 @@ void NodeAgent::offer_local(EpochKey key, Epoch& epoch) {
     if (epoch.ended && !epoch.ended->parts_stay()) return;
     epoch.local_plan = LocalPlan::offered;
     NodeOffered news{key, {context_.node, {}}};
-    for (const auto& capture : epoch.captures) news.offer.streams.push_back(capture.stream);
+    for (const auto& capture : epoch.captures)
+        news.offer.streams.push_back(shared_stream(capture.stream, capture.apart_bytes));
     std::sort(news.offer.streams.begin(), news.offer.streams.end(),
               [](const StreamInfo& a, const StreamInfo& b) { return a.rank < b.rank; });
     if (own_group().first_node == context_.node)

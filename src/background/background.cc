@@ -112,7 +112,7 @@ FlushJob flush_job_of(const JobContext& context, const LocalEpoch& epoch) {
     job.rank_count = epoch.rank_count;
     for (const auto& part : epoch.parts)
         if (part.node == context.node)
-            job.streams.push_back({part.header.stream, part.path, part_header_bytes});
+            job.streams.push_back({shared_stream(part.header), part.path, part_header_bytes});
     return job;
 }
 

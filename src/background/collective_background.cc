@@ -82,7 +82,7 @@ void CollectiveBackground::recover(const LocalEpoch& epoch) {
     waiting.streams = flush_job_of(context_, epoch).streams;
     for (int node = 0; node < context_.node_count(); ++node) waiting.offers.push_back({node, {}});
     for (const auto& part : epoch.parts)
-        waiting.offers[static_cast<size_t>(part.node)].streams.push_back(part.header.stream);
+        waiting.offers[static_cast<size_t>(part.node)].streams.push_back(shared_stream(part.header));
     epochs_[epoch.key] = std::move(waiting);
     if (plans_) plans_->recovered(epoch.key);
     ledger_.recovered(epoch.key);
@@ -225,9 +225,9 @@ Status CollectiveBackground::take_captures(const std::vector<std::optional<Captu
         epoch.run_uid = context_.run_uid;
         epoch.rank_count = static_cast<uint32_t>(context_.rank_count());
         epoch.offers.resize(static_cast<size_t>(context_.node_count()));
-        epoch.offers[static_cast<size_t>(node)].streams.push_back(capture->stream);
-        if (node == context_.node)
-            epoch.streams.push_back({capture->stream, capture->path, part_header_bytes});
+        const auto stream = shared_stream(capture->stream, capture->apart_bytes);
+        epoch.offers[static_cast<size_t>(node)].streams.push_back(stream);
+        if (node == context_.node) epoch.streams.push_back({stream, capture->path, part_header_bytes});
         if (static_cast<int>(rank) == context_.rank() && !capture->path.empty())
             epoch.own = PartPlace{capture->key, capture->path};
     }

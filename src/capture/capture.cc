@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "format/original_files.h"
 
 namespace tailrace::internal {
 
@@ -41,6 +42,7 @@ PartManifest Capture::manifest_of(const PartHeader& header, std::span<const Regi
         entry.name = region.name;
         entry.bytes = region.bytes();
         entry.array = region.array;
+        manifest.files_apart |= region.name == original_files_region;
     }
     return manifest;
 }
@@ -175,8 +177,10 @@ Status Capture::map_file(OwnPart& part, uint64_t file_bytes) const {
 Status Capture::write_tables(const PartHeader& header, const PartManifest& manifest, OwnPart& part) const {
     const auto manifest_bytes = encode(manifest);
     part.stream = {manifest.rank, manifest.stream_bytes, manifest.manifest_bytes, crc32c(manifest_bytes)};
+    part.apart_bytes = apart_bytes(manifest);
     auto full_header = header;
     full_header.stream = part.stream;
+    full_header.apart_bytes = part.apart_bytes;
     const auto header_bytes = encode(full_header);
     if (!part.mapping.empty()) {
         std::memcpy(part.mapping.data() + part_header_bytes, manifest_bytes.data(), manifest_bytes.size());

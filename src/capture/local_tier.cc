@@ -126,7 +126,8 @@ template <class Codec>
 void fields(Codec& codec, CapturedPart& part) {
     codec.text(part.path, max_path_bytes);
     auto& header = part.header;
-    codec(header.key, header.run_uid, header.rank_count, header.sequence, header.for_shared, header.stream);
+    codec(header.key, header.run_uid, header.rank_count, header.sequence, header.for_shared, header.stream,
+          header.apart_bytes);
 }
 
 std::vector<std::byte> encode_parts(const OfferedParts& offered) {

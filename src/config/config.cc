@@ -165,7 +165,7 @@ const std::vector<Key>& keys() {
          "queue_policy has kept it in the node-local tier."},
         {"files_as", choice<&Config::files_as>({"packed", "original"}),
          "How the program's own files lie in the shared directory. packed: in the epoch's K files. original: "
-         "also under their own names, in NAME.files/eEPOCH, with a file tailrace.complete that lists them."},
+         "under their own names, in NAME.files/eEPOCH, with a file tailrace.complete that lists them."},
         {"queue_epochs", Number{&Config::queue_epochs, 1, 1u << 20},
          "How many captured epochs may be waiting for their flush or being flushed."},
         {"queue_policy", choice<&Config::queue_policy>({"wait", "skip", "drop_oldest"}),

@@ -33,7 +33,7 @@ enum class Purpose {
 // How files that the program writes by itself lie in the shared directory.
 enum class FilesAs {
     packed,    // in the epoch's K files only
-    original,  // beside these also as they were
+    original,  // as the program wrote them, beside the shared files
 };
 
 // Whether a session uses the agent process of its node.

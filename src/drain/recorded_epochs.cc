@@ -81,7 +81,7 @@ Result<std::vector<std::string>> list_unusable_records(Storage& storage, const s
 Status check_captured(const CapturedPart& part, const PlanRecord& record, const StreamInfo& stream) {
     const auto& header = part.header;
     if (header.job == record.job && header.key == record.key && header.run_uid == record.run_uid &&
-        header.stream == stream)
+        shared_stream(header) == stream)
         return {};
     return Status(
         Code::corrupt,

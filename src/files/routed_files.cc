@@ -38,6 +38,7 @@ Result<FoundFile> RoutedFiles::find(const std::string& name) const {
 
 Result<std::vector<RegionSource>> RoutedFiles::sources(bool as_original) {
     std::vector<RegionSource> sources(1);
+    if (as_original) sources.emplace_back().name = original_files_region;
     for (auto& file : files_) {
         TAILRACE_ASSIGN(const auto found, find(file.name));
         file.rights = found.rights;
@@ -56,7 +57,6 @@ Result<std::vector<RegionSource>> RoutedFiles::sources(bool as_original) {
     table_ = encode_file_table(files_);
     sources.front().name = file_table_region;
     sources.front().memory = table_;
-    if (as_original) sources.emplace_back().name = original_files_region;
     return sources;
 }
 

@@ -30,7 +30,7 @@ class RoutedFiles {
     uint64_t path_bytes(std::string_view name) const;
 
     // The regions that stand for the files as they are now: the table, then each file. They are valid
-    // as long as this object. `as_original`: they are to be written as they were as well. invalid_argument
+    // as long as this object. `as_original`: they are to be written as they were. invalid_argument
     // if a file was not written. Logs which files in the directory were not routed, because these are not
     // saved.
     Result<std::vector<RegionSource>> sources(bool as_original = false);

@@ -9,6 +9,7 @@ namespace tailrace::internal::format {
 
 namespace {
 
+constexpr size_t required_at = 12;
 constexpr size_t crc_at = 20;
 constexpr size_t size_at = 24;
 
@@ -19,11 +20,12 @@ void store(std::vector<std::byte>& bytes, size_t at, T value) {
 
 }  // namespace
 
-void begin_record(ByteWriter& writer, std::string_view magic) {
+void begin_record(ByteWriter& writer, std::string_view magic, uint32_t required_features) {
     INVARIANT(magic.size() == 8);
     writer.put_bytes(std::as_bytes(std::span(magic.data(), magic.size())));
     writer.put(version_major);
     writer.put(version_minor);
+    writer.put(required_features);
     writer.put_zeros(frame_bytes - writer.size());
 }
 
@@ -59,7 +61,7 @@ Status check_frame(std::span<const std::byte> bytes, std::string_view magic, uin
 }
 
 Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_view magic,
-                               uint64_t record_bytes, std::string_view what) {
+                               uint64_t record_bytes, std::string_view what, uint32_t known_features) {
     if (bytes.size() < frame_bytes || bytes.size() < record_bytes)
         return Status(Code::corrupt, fmt::format("the {} is cut off: it has {} bytes, but {} are needed",
                                                  what, bytes.size(), std::max(record_bytes, frame_bytes)));
@@ -80,11 +82,15 @@ Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_vie
         return Status(Code::unsupported,
                       fmt::format("the {} was written in format version {}.{}, but this program reads {}.x",
                                   what, major, minor, version_major));
-    if ((required & ~known_required_features) != 0)
+    if ((required & ~known_features) != 0)
         return Status(Code::unsupported,
                       fmt::format("the {} needs features {:#x} that this program does not know", what,
-                                  required & ~known_required_features));
+                                  required & ~known_features));
     return reader;
+}
+
+uint32_t required_features(std::span<const std::byte> record) {
+    return ByteReader(record.subspan(required_at)).get<uint32_t>();
 }
 
 void put_job(ByteWriter& writer, std::string_view job) {

@@ -23,8 +23,7 @@ namespace tailrace::internal::format {
 
 inline constexpr size_t frame_bytes = 32;
 inline constexpr uint16_t version_major = 1;
-inline constexpr uint16_t version_minor = 1;
-inline constexpr uint32_t known_required_features = 0;
+inline constexpr uint16_t version_minor = 2;
 
 // Magic numbers, 8 characters each.
 inline constexpr std::string_view part_header_magic = "TRCPARTH";
@@ -39,7 +38,7 @@ inline constexpr std::string_view protect_magic = "TRCPROTE";
 inline constexpr uint64_t most_bytes = uint64_t{1} << 62;
 
 // Starts a record. seal() fills in size and checksum.
-void begin_record(ByteWriter& writer, std::string_view magic);
+void begin_record(ByteWriter& writer, std::string_view magic, uint32_t required_features = 0);
 
 // Pads with zeros up to `record_bytes` and fills in the frame's size and checksum.
 std::vector<std::byte> seal(ByteWriter&& writer, uint64_t record_bytes);
@@ -54,9 +53,12 @@ Status check_frame(std::span<const std::byte> bytes, std::string_view magic, uin
 
 // Checks the frame of the record at the start of `bytes`. `record_bytes` is the size it must have.
 // `what` names it in sentences ("part header"). corrupt if it is wrong, unsupported if another
-// version wrote it.
+// version wrote it, or it requires features that are not `known_features`.
 Result<ByteReader> open_record(std::span<const std::byte> bytes, std::string_view magic,
-                               uint64_t record_bytes, std::string_view what);
+                               uint64_t record_bytes, std::string_view what, uint32_t known_features = 0);
+
+// Of a record that open_record() has checked.
+uint32_t required_features(std::span<const std::byte> record);
 
 // The job's name as a field of fixed size: the length (4), then the name padded with zeros
 // (job_field_bytes). The two lie apart, because numbers come first in every record.

@@ -17,6 +17,7 @@ namespace tailrace::internal {
 namespace {
 
 constexpr uint32_t flag_checksums = 1;
+constexpr uint32_t feature_files_apart = 1;   // since version 1.2
 constexpr uint64_t region_record_bytes = 32;  // without name, shape and checksums
 constexpr size_t field_alignment = 8;
 constexpr uint8_t kind_plain = 0;
@@ -207,7 +208,7 @@ Status lay_out(PartManifest& manifest) {
 
 std::vector<std::byte> encode(const PartManifest& manifest) {
     ByteWriter writer;
-    format::begin_record(writer, format::manifest_magic);
+    format::begin_record(writer, format::manifest_magic, manifest.files_apart ? feature_files_apart : 0);
     writer.put(manifest.rank);
     writer.put(manifest.rank_count);
     writer.put(manifest.stream_bytes);
@@ -316,9 +317,10 @@ Status check_places(const PartManifest& manifest) {
 
 Result<PartManifest> decode_manifest(std::span<const std::byte> bytes) {
     constexpr std::string_view what = "the manifest is wrong";
-    TAILRACE_ASSIGN(auto reader,
-                    format::open_record(bytes, format::manifest_magic, bytes.size(), "manifest"));
+    TAILRACE_ASSIGN(auto reader, format::open_record(bytes, format::manifest_magic, bytes.size(), "manifest",
+                                                     feature_files_apart));
     PartManifest manifest;
+    manifest.files_apart = (format::required_features(bytes) & feature_files_apart) != 0;
     manifest.rank = reader.get<uint32_t>();
     manifest.rank_count = reader.get<uint32_t>();
     manifest.stream_bytes = reader.get<uint64_t>();

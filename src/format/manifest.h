@@ -97,6 +97,9 @@ struct PartManifest {
     bool has_checksums = true;
     uint64_t manifest_bytes = 0;  // encoded size, padded to stream_alignment; data starts here or later
     uint64_t stream_bytes = 0;    // manifest and data
+    // The data of the files at the stream's end lies in files of their own in the shared directory, and in no
+    // shared file (format/original_files.h: apart_bytes). A captured part holds all of it.
+    bool files_apart = false;
     std::vector<Region> regions;  // in ascending stream_offset, not overlapping
     bool operator==(const PartManifest&) const = default;
 };

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::string_view directory_suffix = ".files";
 constexpr std::string_view unfinished_suffix = ".unfinished";
-constexpr std::string_view removed_suffix = ".removed";
 constexpr std::string_view first_line = "tailrace files 1";
 constexpr std::string_view no_checksum = "-";
 
@@ -107,6 +106,26 @@ std::optional<FileList> parse_list(std::string_view text) {
 
 }  // namespace
 
+std::optional<std::string_view> file_of_region(const Region& region) {
+    std::string_view name = region.name;
+    if (region.array || !name.starts_with(file_table_region)) return std::nullopt;
+    name.remove_prefix(file_table_region.size());
+    if (!check_file_name(name).ok()) return std::nullopt;
+    return name;
+}
+
+size_t first_region_apart(const PartManifest& manifest) {
+    size_t first = manifest.regions.size();
+    while (manifest.files_apart && first > 0 && file_of_region(manifest.regions[first - 1])) --first;
+    return first;
+}
+
+uint64_t apart_bytes(const PartManifest& manifest) {
+    const size_t first = first_region_apart(manifest);
+    return first == manifest.regions.size() ? 0
+                                            : manifest.stream_bytes - manifest.regions[first].stream_offset;
+}
+
 std::string original_files_directory(std::string_view job) {
     return std::string(job) + std::string(directory_suffix);
 }
@@ -122,19 +141,17 @@ std::optional<uint64_t> parse_original_files_name(std::string_view text) {
     return epoch;
 }
 
-std::string to_string(const OriginalFilesWork& work) {
-    return fmt::format("e{:09}.r{:04}{}", work.key.epoch, work.key.run,
-                       work.removed ? removed_suffix : unfinished_suffix);
+std::string unfinished_files_name(EpochKey key) {
+    return fmt::format("e{:09}.r{:04}{}", key.epoch, key.run, unfinished_suffix);
 }
 
-std::optional<OriginalFilesWork> parse_original_files_work(std::string_view text) {
+std::optional<EpochKey> parse_unfinished_files_name(std::string_view text) {
     const auto whole = text;
-    OriginalFilesWork work;
-    work.removed = text.ends_with(removed_suffix);
-    if (!take_number(text, "e", '.', work.key.epoch) || !take_number(text, "r", '.', work.key.run) ||
-        to_string(work) != whole)
+    EpochKey key;
+    if (!take_number(text, "e", '.', key.epoch) || !take_number(text, "r", '.', key.run) ||
+        unfinished_files_name(key) != whole)
         return std::nullopt;
-    return work;
+    return key;
 }
 
 std::string encode_file_list(const FileList& list) {

@@ -1,10 +1,9 @@
-// OriginalFiles: the names in the directory JOB.files, where the files of epochs lie as the program wrote
-// them (setting files_as = original), and the mark that makes such a directory complete
-// (docs/format.md, "Original files").
+// OriginalFiles: which data of an epoch lies in files as the program wrote them (setting files_as =
+// original), the names in the directory JOB.files where they are, and the mark that makes such a directory
+// complete (docs/format.md, "Original files").
 //
-//   JOB.files/e000000012.r0003.unfinished   while it is written
-//   JOB.files/e000000012                    complete: it holds the mark
-//   JOB.files/e000000012.r0003.removed      while it is removed
+//   JOB.files/e000000012.r0003.unfinished   while it is written or removed, and while a later run has the
+//   name JOB.files/e000000012                    complete: it holds the mark
 //
 // Pure. The decoder takes every byte as hostile.
 #pragma once
@@ -17,24 +16,29 @@
 
 #include "base/status.h"
 #include "format/epoch_key.h"
+#include "format/manifest.h"
 
 namespace tailrace::internal {
 
-// A rank that has this region wants its files written as they were as well. It holds nothing, and no file can
-// have its name.
+// A rank that has this region wants its files written as they were. It holds nothing, and no file can have
+// its name.
 inline constexpr std::string_view original_files_region = "file//original";
+
+// The name of the file whose bytes the region holds, if the region can be a file's (format/file_table.h).
+std::optional<std::string_view> file_of_region(const Region& region);
+
+// The regions from this number on lie apart: PartManifest::files_apart, and nothing but files from there on.
+// regions.size() if none does.
+size_t first_region_apart(const PartManifest& manifest);
+// The bytes at the stream's end that lie apart: from the first of these regions on.
+uint64_t apart_bytes(const PartManifest& manifest);
 
 std::string original_files_directory(std::string_view job);  // JOB.files
 std::string original_files_name(uint64_t epoch);             // e000000012
 std::optional<uint64_t> parse_original_files_name(std::string_view text);
 
-struct OriginalFilesWork {
-    EpochKey key;
-    bool removed = false;  // otherwise unfinished
-    bool operator==(const OriginalFilesWork&) const = default;
-};
-std::string to_string(const OriginalFilesWork& work);
-std::optional<OriginalFilesWork> parse_original_files_work(std::string_view text);
+std::string unfinished_files_name(EpochKey key);  // e000000012.r0003.unfinished
+std::optional<EpochKey> parse_unfinished_files_name(std::string_view text);
 
 // ---- the mark -----------------------------------------------------------------------------------
 

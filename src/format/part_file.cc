@@ -35,6 +35,7 @@ std::vector<std::byte> encode(const PartHeader& header) {
     writer.put(static_cast<uint32_t>(header.shared_dir.size()));
     writer.put(uint32_t{0});
     writer.put_bytes(std::as_bytes(std::span(header.shared_dir.data(), header.shared_dir.size())));
+    writer.put(header.apart_bytes);
     return format::seal(std::move(writer), part_header_bytes);
 }
 
@@ -59,12 +60,14 @@ Result<PartHeader> decode_part_header(std::span<const std::byte> bytes) {
     constexpr std::string_view what = "the captured part's header is wrong";
     if (auto status = check_job_name(header.job); !status.ok())
         return Status(Code::corrupt, fmt::format("{}: {}", what, status.message()));
-    if (directory_bytes > max_part_directory_bytes)
+    if (directory_bytes > reader.remaining())
         return Status(Code::corrupt, fmt::format("{}: the path of its shared directory has {} bytes, but may "
                                                  "have {}",
                                                  what, directory_bytes, max_part_directory_bytes));
     auto directory = reader.get_bytes(directory_bytes);
     header.shared_dir.assign(reinterpret_cast<const char*>(directory.data()), directory.size());
+    // A part of version 1.1 may have a longer path, and no room behind it.
+    if (reader.remaining() >= sizeof(header.apart_bytes)) header.apart_bytes = reader.get<uint64_t>();
     if (!header.shared_dir.empty() &&
         (header.shared_dir.front() != '/' || header.shared_dir.find('\0') != std::string::npos))
         return Status(Code::corrupt,
@@ -72,6 +75,9 @@ Result<PartHeader> decode_part_header(std::span<const std::byte> bytes) {
     if (header.rank_count == 0 || header.rank_count > max_ranks)
         return Status(Code::corrupt, fmt::format("{}: its number of ranks is {}", what, header.rank_count));
     TAILRACE_TRY(format::check_stream_info(header.stream, header.rank_count).with_context(what));
+    if (header.apart_bytes > header.stream.stream_bytes - header.stream.manifest_bytes)
+        return Status(Code::corrupt, fmt::format("{}: {} bytes are to lie apart, of a stream of {} bytes",
+                                                 what, header.apart_bytes, header.stream.stream_bytes));
     return header;
 }
 

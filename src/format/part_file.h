@@ -18,7 +18,7 @@
 namespace tailrace::internal {
 
 inline constexpr uint64_t part_header_bytes = 4096;
-inline constexpr uint64_t max_part_directory_bytes = part_header_bytes - 208;
+inline constexpr uint64_t max_part_directory_bytes = part_header_bytes - 208 - 8;
 
 // Identifies one rank's stream anywhere: in a part header and in a shared file's index.
 struct StreamInfo {
@@ -36,13 +36,25 @@ struct PartHeader {
     uint32_t rank_count = 1;
     uint64_t sequence = 0;   // the number of saves of the run before this one
     bool for_shared = true;  // false: this epoch was meant to stay in the node-local tier
-    StreamInfo stream;
+    StreamInfo stream;       // as it is here
+    // At the stream's end: the data of files that lie in the shared directory as they were written, and in
+    // no shared file (format/original_files.h).
+    uint64_t apart_bytes = 0;
     // The shared directory that the part belongs to: an absolute path of at most
     // max_part_directory_bytes. Empty in parts that version 0.1.0 wrote, because those do not name
     // it.
     std::string shared_dir;
     bool operator==(const PartHeader&) const = default;
 };
+
+// What the shared files hold of a captured stream.
+inline StreamInfo shared_stream(StreamInfo captured, uint64_t apart_bytes) {
+    captured.stream_bytes -= apart_bytes;
+    return captured;
+}
+inline StreamInfo shared_stream(const PartHeader& header) {
+    return shared_stream(header.stream, header.apart_bytes);
+}
 
 // Exactly part_header_bytes.
 std::vector<std::byte> encode(const PartHeader& header);

@@ -46,7 +46,7 @@ void fields(Codec& codec, FlushStatistics& m) {
 
 template <class Codec>
 void fields(Codec& codec, Captured& m) {
-    codec(m.sequence, m.key, m.for_shared, m.status, m.stream);
+    codec(m.sequence, m.key, m.for_shared, m.status, m.stream, m.apart_bytes);
     codec.text(m.path, max_path_bytes);
     codec(m.seconds, m.wait_seconds, m.arrays);
 }

@@ -60,12 +60,13 @@ struct Captured {
     uint64_t sequence = 0;  // how many saves this rank had tried before this one
     EpochKey key;
     bool for_shared = true;
-    Status status;            // not ok: this rank could not capture, and the epoch cannot exist
-    StreamInfo stream;        // of this rank
-    std::string path;         // the captured part's file
-    double seconds = 0;       // how long the capture took
-    double wait_seconds = 0;  // how long save waited for room in the queue before it
-    Residues arrays = {};     // the digest of this rank's arrays
+    Status status;             // not ok: this rank could not capture, and the epoch cannot exist
+    StreamInfo stream;         // of this rank, as it was captured
+    uint64_t apart_bytes = 0;  // of it (PartHeader)
+    std::string path;          // the captured part's file
+    double seconds = 0;        // how long the capture took
+    double wait_seconds = 0;   // how long save waited for room in the queue before it
+    Residues arrays = {};      // the digest of this rank's arrays
 };
 
 struct NodeCaptured {

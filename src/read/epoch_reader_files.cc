@@ -7,9 +7,15 @@
 
 namespace tailrace::internal {
 
-uint32_t ReadableFiles::add(Storage& storage, std::string path, DirectIo direct) {
-    files_.push_back({&storage, std::move(path), direct});
+uint32_t ReadableFiles::add(ReadableFile file) {
+    MutexLock lock(mutex_);
+    files_.push_back(std::move(file));
     return static_cast<uint32_t>(files_.size() - 1);
+}
+
+const ReadableFile& ReadableFiles::known(uint32_t number) const {
+    MutexLock lock(mutex_);
+    return files_[number];
 }
 
 Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
@@ -24,9 +30,14 @@ Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
     }
     // Open outside the lock, because opening on a remote file system takes time. Two threads may
     // both open the file; then the second one's handle is kept.
-    const Known& known = files_[number];
-    TAILRACE_ASSIGN(auto opened, open_shared_file(*known.storage, known.path, known.direct));
-    std::shared_ptr<File> file = std::move(opened);
+    const ReadableFile& of = known(number);
+    auto opened = open_shared_file(*of.storage, of.path, of.direct);
+    if (opened.status().code() == Code::not_found && !of.otherwise.empty()) {
+        auto moved = open_shared_file(*of.storage, of.otherwise, of.direct);
+        if (moved.ok()) opened = std::move(moved);
+    }
+    TAILRACE_TRY(opened.status());
+    std::shared_ptr<File> file = std::move(*opened);
     std::list<Open> closing;  // destroyed, and so closed, after the lock is released
     MutexLock lock(mutex_);
     auto found = std::find_if(open_.begin(), open_.end(), is_it);
@@ -42,7 +53,11 @@ Route ReadableFiles::route(uint32_t number) {
 }
 
 Status ReadableFiles::open_all() {
-    const auto count = static_cast<uint32_t>(std::min(files_.size(), max_open_));
+    uint32_t count = 0;
+    {
+        MutexLock lock(mutex_);
+        count = static_cast<uint32_t>(std::min(files_.size(), max_open_));
+    }
     for (uint32_t number = 0; number < count; ++number) TAILRACE_TRY(open(number).status());
     return {};
 }

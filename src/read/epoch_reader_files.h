@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <string>
@@ -17,13 +18,20 @@
 
 namespace tailrace::internal {
 
+// `storage` must outlive whoever reads from it.
+struct ReadableFile {
+    Storage* storage = nullptr;
+    std::string path;
+    DirectIo direct = DirectIo::off;
+    std::string otherwise;  // its path if it is not there; may be empty
+};
+
 class ReadableFiles {
   public:
     explicit ReadableFiles(size_t max_open) : max_open_(max_open) {}
 
-    // Adds a file without opening it, and returns its number. Must not run beside open(). `storage`
-    // must outlive this.
-    uint32_t add(Storage& storage, std::string path, DirectIo direct);
+    // Adds a file without opening it, and returns its number.
+    uint32_t add(ReadableFile file);
 
     Result<std::shared_ptr<File>> open(uint32_t number);
 
@@ -32,23 +40,19 @@ class ReadableFiles {
 
     // The file's File::route, or `cached` if the file cannot be opened.
     Route route(uint32_t number);
-    const std::string& path(uint32_t number) const { return files_[number].path; }
+    const std::string& path(uint32_t number) const { return known(number).path; }
 
   private:
-    struct Known {
-        Storage* storage = nullptr;
-        std::string path;
-        DirectIo direct = DirectIo::off;
-    };
     struct Open {
         uint32_t number = 0;
         std::shared_ptr<File> file;
     };
+    const ReadableFile& known(uint32_t number) const;
 
     const size_t max_open_;
-    std::vector<Known> files_;
-    Mutex mutex_;
-    std::list<Open> open_ GUARDED_BY(mutex_);  // most recently used first
+    mutable Mutex mutex_;
+    std::deque<ReadableFile> files_ GUARDED_BY(mutex_);  // never move, never change
+    std::list<Open> open_ GUARDED_BY(mutex_);            // most recently used first
 };
 
 }  // namespace tailrace::internal

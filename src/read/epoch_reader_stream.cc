@@ -330,6 +330,7 @@ Status read_blocks(ReadableFiles& files, std::span<const StreamSource> sources,
         blocks = std::move(left);
     }
     std::string sentence;
+    if (reasons.empty()) return Status(Code::corrupt, "nothing of it can be read");
     for (const Status& why : reasons) sentence += (sentence.empty() ? "" : "; ") + why.message();
     return Status(combined_code(reasons), sentence);
 }

@@ -43,12 +43,12 @@ EpochStreams::EpochStreams(Storage& local, Storage& shared, EpochSources sources
       run_uid_(sources.local_parts.empty() ? 0 : sources.local_parts.front().header.run_uid),
       find_shared_(sources.shared ? nullptr : std::move(sources.find_shared)) {
     for (const CapturedPart& part : sources.local_parts) add_part(local, part, sources.shared);
-    if (sources.shared) add_shared(shared, *sources.shared, direct);
+    if (sources.shared) add_shared(*sources.shared);
 }
 
 void EpochStreams::add_part(Storage& local, const CapturedPart& part,
                             const std::optional<SharedEpoch>& shared) {
-    const StreamInfo& info = part.header.stream;
+    const StreamInfo info = shared_stream(part.header);
     // All sources of a rank hold one stream with one manifest. A part that says otherwise is of
     // another run.
     const StreamInfo* other = nullptr;
@@ -62,14 +62,17 @@ void EpochStreams::add_part(Storage& local, const CapturedPart& part,
         return;
     }
     infos_[info.rank] = info;
-    streams_[info.rank].push_back({"the captured part",
-                                   {StreamExtent{files_.add(local, part.path, DirectIo::off),
-                                                 part.offset + part_header_bytes, 0, info.stream_bytes}}});
+    streams_[info.rank].push_back(
+        {"the captured part",
+         {StreamExtent{files_.add({&local, part.path, DirectIo::off, {}}), part.offset + part_header_bytes, 0,
+                       part.header.stream.stream_bytes}}});
 }
 
-void EpochStreams::add_shared(Storage& storage, const SharedEpoch& shared, DirectIo direct) {
+void EpochStreams::add_shared(const SharedEpoch& shared) {
+    shared_dir_ = shared.paths.front().substr(0, shared.paths.front().rfind('/'));
+    job_ = shared.job;
     std::vector<uint32_t> numbers;
-    for (const std::string& path : shared.paths) numbers.push_back(files_.add(storage, path, direct));
+    for (const std::string& path : shared.paths) numbers.push_back(files_.add({&shared_, path, direct_, {}}));
     for (const StreamMap& stream : shared.streams) {
         StreamSource source{"the shared files", stream.extents};
         for (StreamExtent& extent : source.extents) extent.file = numbers[extent.file];
@@ -198,16 +201,57 @@ Result<std::unique_ptr<SavedRank>> EpochStreams::decode_saved(uint32_t rank,
     saved->manifest = std::move(*decoded);
     const PartManifest& manifest = saved->manifest;
     if (manifest.rank != rank || manifest.rank_count != rank_count_ ||
-        manifest.stream_bytes != info.stream_bytes || manifest.manifest_bytes != info.manifest_bytes)
-        return Status(Code::corrupt,
-                      fmt::format("the table of regions of {} is that of rank {} of {}, {} bytes, not of {} "
-                                  "ranks, {} bytes",
-                                  name_of(rank), manifest.rank, manifest.rank_count, manifest.stream_bytes,
-                                  rank_count_, info.stream_bytes));
+        manifest.stream_bytes - apart_bytes(manifest) != info.stream_bytes ||
+        manifest.manifest_bytes != info.manifest_bytes)
+        return Status(
+            Code::corrupt,
+            fmt::format("the table of regions of {} is that of rank {} of {}, {} bytes, not of {} "
+                        "ranks, {} bytes",
+                        name_of(rank), manifest.rank, manifest.rank_count,
+                        manifest.stream_bytes - apart_bytes(manifest), rank_count_, info.stream_bytes));
     saved->region_by_name.reserve(manifest.regions.size());
     for (uint32_t r = 0; r < manifest.regions.size(); ++r)
         saved->region_by_name.emplace(manifest.regions[r].name, r);
     return saved;
+}
+
+// ---- files that lie apart -----------------------------------------------------------------------
+
+std::vector<StreamExtent> EpochStreams::extents_apart(const PartManifest& manifest) {
+    if (!apart_) apart_ = place_of_originals(shared_, shared_dir_, job_, key_);
+    std::vector<StreamExtent> extents;
+    for (size_t r = first_region_apart(manifest); r < manifest.regions.size(); ++r) {
+        const Region& region = manifest.regions[r];
+        if (region.bytes == 0) continue;
+        const std::string name(*file_of_region(region));
+        const uint32_t file = files_.add(
+            {&shared_, join_path(apart_->directory, name), direct_, join_path(apart_->otherwise, name)});
+        extents.push_back({file, 0, region.stream_offset, region.bytes});
+    }
+    return extents;
+}
+
+Result<std::span<const StreamSource>> EpochStreams::sources_of(const SavedRank& saved) {
+    const PartManifest& manifest = saved.manifest;
+    const std::vector<StreamSource>& known = streams_[manifest.rank];
+    const auto end_of = [](const StreamSource& source) {
+        const auto& extents = source.extents;
+        return extents.empty() ? 0 : extents.back().stream_offset + extents.back().bytes;
+    };
+    const auto is_whole = [&](const StreamSource& source) { return end_of(source) == manifest.stream_bytes; };
+    if (std::all_of(known.begin(), known.end(), is_whole)) return std::span(known);
+    MutexLock lock(apart_mutex_);
+    const auto [place, fresh] = with_apart_.try_emplace(manifest.rank);
+    if (!fresh) return std::span<const StreamSource>(place->second);
+    for (StreamSource source : known) {
+        if (!is_whole(source)) {
+            if (shared_dir_.empty()) continue;  // a part whose header does not fit its table
+            const auto apart = extents_apart(manifest);
+            source.extents.insert(source.extents.end(), apart.begin(), apart.end());
+        }
+        place->second.push_back(std::move(source));
+    }
+    return std::span<const StreamSource>(place->second);
 }
 
 // ---- blocks -------------------------------------------------------------------------------------
@@ -228,8 +272,9 @@ uint64_t block_count(const Region& region) {
 Status EpochStreams::read(const SavedRank& saved, std::vector<StreamBlock> blocks) {
     const uint32_t rank = saved.manifest.rank;
     const auto named = [&](const StreamBlock& block) { return describe(rank, &saved.manifest, block); };
-    if (!find_shared_) return read_blocks(files_, streams_[rank], std::move(blocks), named);
-    Status status = read_blocks(files_, streams_[rank], blocks, named);
+    TAILRACE_ASSIGN(const auto sources, sources_of(saved));
+    if (!find_shared_) return read_blocks(files_, sources, std::move(blocks), named);
+    Status status = read_blocks(files_, sources, blocks, named);
     if (status.ok()) return status;
     EpochStreams* spare = spare_for(rank);
     return spare != nullptr ? spare->read(saved, std::move(blocks)) : status;

@@ -6,6 +6,8 @@
 //   - A rank's sources all hold the same stream. A captured part that differs from what was
 //     committed is passed over. Sources are in the order in which they are tried: captured parts,
 //     then the shared files.
+//   - Files that lie apart (format/original_files.h) are sources of the stream's end, where the shared files
+//     end before it. They are looked for when a rank's blocks are first read.
 //   - If the shared files are not known, they are looked for when no captured part of a rank is
 //     sound. They serve if they hold the same stream. Reading from sound parts never touches the
 //     shared tier.
@@ -27,6 +29,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "catalog/original_places.h"
 #include "read/epoch_reader.h"
 #include "read/epoch_reader_files.h"
 #include "read/epoch_reader_plan.h"
@@ -89,7 +92,11 @@ class EpochStreams {
 
   private:
     void add_part(Storage& local, const CapturedPart& part, const std::optional<SharedEpoch>& shared);
-    void add_shared(Storage& storage, const SharedEpoch& shared, DirectIo direct);
+    void add_shared(const SharedEpoch& shared);
+    // The rank's sources, each of the whole stream.
+    Result<std::span<const StreamSource>> sources_of(const SavedRank& saved);
+    // The files of the rank that lie apart, as sources of the stream's end.
+    std::vector<StreamExtent> extents_apart(const PartManifest& manifest) REQUIRES(apart_mutex_);
     // Both return the encoded manifest, of infos_[rank].manifest_bytes, with its checksum checked.
     // The first one reads this object's sources, the second one also the spare ones.
     Result<std::vector<std::byte>> read_own_manifest(uint32_t rank);
@@ -108,13 +115,20 @@ class EpochStreams {
     const uint32_t rank_count_;
     ReadableFiles files_;
     std::vector<std::vector<StreamSource>> streams_;  // by rank, nearest first
-    std::vector<StreamInfo> infos_;                   // by rank; valid where streams_ has a source
+    std::vector<StreamInfo> infos_;  // as shared files have them; valid where streams_ has a source
 
     Mutex mutex_;  // guards the table; its entries never move
     std::unordered_map<uint32_t, std::unique_ptr<SavedRank>> saved_ GUARDED_BY(mutex_);
 
     Storage& shared_;
     const DirectIo direct_;
+    std::string shared_dir_, job_;  // of the shared files; empty if they are not known
+
+    // Held while the files that lie apart are looked for.
+    Mutex apart_mutex_;
+    std::optional<OriginalPlace> apart_ GUARDED_BY(apart_mutex_);
+    // By rank, where some lie apart. Entries never change.
+    std::unordered_map<uint32_t, std::vector<StreamSource>> with_apart_ GUARDED_BY(apart_mutex_);
     const uint64_t run_uid_;  // the captured parts'
     std::function<Result<SharedEpoch>()> find_shared_;
     // Held while the files are looked for.

@@ -242,6 +242,7 @@ Status Session::copy_regions(uint64_t epoch, const Result<std::vector<RegionSour
     copy.news.status = part.status();
     if (!part.ok()) return copy.info.why;
     copy.news.stream = copy.part->stream;
+    copy.news.apart_bytes = copy.part->apart_bytes;
     copy.news.path = copy.part->path;
     return {};
 }

@@ -63,10 +63,12 @@ Status remove_other_attempts(Storage& storage, const SharedEpochFiles& files, si
 // Final names go first: as long as an unfinished name is left, the rest is known to be a leftover.
 // If the epoch has no unfinished name, one file gets one as a marker. A power cut may bring back
 // any removal that was not synced, and then the marker must not be the only file that stays
-// removed. So the directory is synced before the marker goes.
+// removed. So the directory is synced before the marker goes. Files that lie apart go last, because the epoch
+// cannot be read without them.
 Status remove_epoch_files(Storage& storage, const std::string& directory, SharedEpochFiles files) {
-    TAILRACE_TRY(remove_originals({storage, directory, files.job}, files.key));
-    if (files.files.empty()) return {};
+    const OriginalsPlace originals{storage, directory, files.job};
+    if (files.files.empty()) return remove_originals(originals, files.key);
+    TAILRACE_TRY(withdraw_originals(originals, files.key));
     if (!has_unfinished(files)) {
         auto& marker = files.files.back();
         auto name = marker.name;
@@ -82,7 +84,7 @@ Status remove_epoch_files(Storage& storage, const std::string& directory, Shared
             if (file.name.unfinished == unfinished) TAILRACE_TRY(remove_if_there(storage, file.path));
         TAILRACE_TRY(storage.sync_directory(directory));
     }
-    return {};
+    return remove_originals(originals, files.key);
 }
 
 Status remove_shared_epoch(Storage& storage, const std::string& directory, const std::string& job,

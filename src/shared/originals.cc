@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "catalog/catalog.h"
+#include "catalog/original_places.h"
 #include "format/file_table.h"
 #include "format/original_files.h"
 #include "read/epoch_reader.h"
@@ -19,13 +20,12 @@ namespace tailrace::internal {
 namespace {
 
 constexpr uint64_t piece_bytes = 4 << 20;  // of a node, beside the buffers of its flush
-constexpr uint64_t max_list_bytes = 1 << 30;
 
 std::string directory_of(const OriginalsPlace& place) {
     return join_path(place.shared_dir, original_files_directory(place.job));
 }
 std::string unfinished_of(const OriginalsPlace& place, EpochKey key) {
-    return join_path(directory_of(place), to_string(OriginalFilesWork{key, false}));
+    return join_path(directory_of(place), unfinished_files_name(key));
 }
 
 std::string parent_of(const std::string& path) {
@@ -188,19 +188,6 @@ Status write_mark(Storage& storage, const std::string& directory, const FileList
     return storage.sync_directory(directory);
 }
 
-Result<FileList> read_mark(Storage& storage, const std::string& directory) {
-    const auto path = join_path(directory, file_list_name);
-    TAILRACE_ASSIGN(const auto file, storage.open(path, {}));
-    TAILRACE_ASSIGN(const uint64_t bytes, file->size());
-    if (bytes > max_list_bytes) return Status(Code::corrupt, fmt::format("'{}' has {} bytes", path, bytes));
-    std::string text(bytes, '\0');
-    TAILRACE_ASSIGN(const size_t read, file->read_at(std::as_writable_bytes(std::span(text)), 0));
-    text.resize(read);
-    auto list = decode_file_list(text);
-    if (!list.ok()) return list.status().with_context(path);
-    return list;
-}
-
 // Cheaper than a listing. If it cannot be seen, it counts as there.
 bool is_there(Storage& storage, const std::string& directory) {
     return storage.space(directory).status().code() != Code::not_found;
@@ -219,43 +206,39 @@ Status remove_tree(Storage& storage, const std::string& directory) {
     return storage.remove_directory(directory);
 }
 
-// It gets a name that says so first. So what is left of a removal that was cut short is taken for nothing
-// else.
-Status remove_complete(const OriginalsPlace& place, const std::string& name, EpochKey key) {
-    const auto removed = join_path(directory_of(place), to_string(OriginalFilesWork{key, true}));
-    if (is_there(place.storage, removed)) TAILRACE_TRY(remove_tree(place.storage, removed));
-    TAILRACE_TRY(place.storage.rename(join_path(directory_of(place), name), removed));
-    TAILRACE_TRY(place.storage.sync_directory(directory_of(place)));
-    return remove_tree(place.storage, removed);
+// Gives the complete directory of `key` its unfinished name back.
+Status withdraw(const OriginalsPlace& place, EpochKey key) {
+    const auto complete = join_path(directory_of(place), original_files_name(key.epoch));
+    TAILRACE_TRY(place.storage.rename(complete, unfinished_of(place, key)));
+    return place.storage.sync_directory(directory_of(place));
 }
 
-// Makes the name free, if it is that of an earlier attempt at the same epoch.
-Status give_way(const OriginalsPlace& place, const std::string& name, Replace replace) {
-    const auto directory = join_path(directory_of(place), name);
-    if (!is_there(place.storage, directory)) return {};
-    const auto earlier = read_mark(place.storage, directory);
-    if (!earlier.ok())
-        return earlier.status().with_context(
+// Makes the name free for `key`, if an earlier attempt at the epoch has it. False if a later one has it.
+Result<bool> make_way(const OriginalsPlace& place, EpochKey key, Replace replace) {
+    const auto directory = join_path(directory_of(place), original_files_name(key.epoch));
+    if (!is_there(place.storage, directory)) return true;
+    const auto other = read_file_list(place.storage, directory);
+    if (!other.ok())
+        return other.status().with_context(
             fmt::format("'{}' is there already, and is left as it is", directory));
+    if (other->key.run > key.run) return false;
     if (replace == Replace::no)
         return Status(
             Code::already_exists,
             fmt::format("'{}' is there already, of an earlier run; the next session replaces it", directory));
-    return remove_complete(place, name, earlier->key);
+    TAILRACE_TRY(withdraw(place, other->key));
+    return true;
 }
 
-void settle(const OriginalsPlace& place, const std::string& name, const OriginalFilesWork& work) {
+void settle(const OriginalsPlace& place, EpochKey key) {
+    const auto unfinished = unfinished_of(place, key);
     const Status settled = [&]() -> Status {
-        if (work.removed) return remove_tree(place.storage, join_path(directory_of(place), name));
-        TAILRACE_ASSIGN(const auto files, find_shared(place.storage, place.shared_dir, place.job, work.key));
-        if (files) return publish_originals(place, work.key, Replace::yes);
-        log(LogLevel::info, "the files of {} in {} are removed, because it was never committed",
-            to_string(work.key), directory_of(place));
-        return remove_tree(place.storage, join_path(directory_of(place), name));
+        TAILRACE_ASSIGN(const auto files, find_shared(place.storage, place.shared_dir, place.job, key));
+        if (files) return publish_originals(place, key, Replace::yes);
+        log(LogLevel::info, "'{}' is removed, because its epoch is not there", unfinished);
+        return remove_tree(place.storage, unfinished);
     }();
-    if (!settled.ok())
-        log(LogLevel::warning, "'{}' stays as it is: {}", join_path(directory_of(place), name),
-            settled.message());
+    if (!settled.ok()) log(LogLevel::warning, "'{}' stays as it is: {}", unfinished, settled.message());
 }
 
 }  // namespace
@@ -278,9 +261,10 @@ Status publish_originals(const OriginalsPlace& place, EpochKey key, Replace repl
         TAILRACE_TRY(find_files(storage, unfinished, "", found));
         TAILRACE_TRY(check_all_there(unfinished, list, found));
         TAILRACE_TRY(write_mark(storage, unfinished, list));
-        const auto name = original_files_name(key.epoch);
-        TAILRACE_TRY(give_way(place, name, replace));
-        TAILRACE_TRY(storage.rename(unfinished, join_path(directory_of(place), name)));
+        TAILRACE_ASSIGN(const bool free, make_way(place, key, replace));
+        if (!free) return {};
+        TAILRACE_TRY(
+            storage.rename(unfinished, join_path(directory_of(place), original_files_name(key.epoch))));
         return storage.sync_directory(directory_of(place));
     }();
     // Another drain has done the same meanwhile.
@@ -295,13 +279,17 @@ void complete_originals(const OriginalsPlace& place, EpochKey key, Replace repla
             to_string(key), published.message());
 }
 
-Status remove_originals(const OriginalsPlace& place, EpochKey key) {
-    const auto unfinished = unfinished_of(place, key);
-    if (is_there(place.storage, unfinished)) TAILRACE_TRY(remove_tree(place.storage, unfinished));
-    const auto name = original_files_name(key.epoch);
-    const auto list = read_mark(place.storage, join_path(directory_of(place), name));
+Status withdraw_originals(const OriginalsPlace& place, EpochKey key) {
+    const auto list =
+        read_file_list(place.storage, join_path(directory_of(place), original_files_name(key.epoch)));
     const bool is_its_own = list.ok() && list->key == key && list->job == place.job;
-    return is_its_own ? remove_complete(place, name, key) : Status();
+    return is_its_own ? withdraw(place, key) : Status();
+}
+
+Status remove_originals(const OriginalsPlace& place, EpochKey key) {
+    TAILRACE_TRY(withdraw_originals(place, key));
+    const auto unfinished = unfinished_of(place, key);
+    return is_there(place.storage, unfinished) ? remove_tree(place.storage, unfinished) : Status();
 }
 
 void settle_originals(const OriginalsPlace& place) {
@@ -313,8 +301,8 @@ void settle_originals(const OriginalsPlace& place) {
         return;
     }
     for (const auto& entry : *entries)
-        if (const auto work = parse_original_files_work(entry.name); work && entry.is_directory)
-            settle(place, entry.name, *work);
+        if (const auto key = parse_unfinished_files_name(entry.name); key && entry.is_directory)
+            settle(place, *key);
 }
 
 }  // namespace tailrace::internal

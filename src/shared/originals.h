@@ -12,6 +12,9 @@
 // next session, or a drain, does step 3 again. A directory with its name is complete. An unfinished directory
 // without its epoch is removed by the next session (settle_originals).
 //
+// The shared files of the epoch do not hold the data of these files. So the directory, under either name,
+// goes after them.
+//
 // Sessions hold the shared directory's lock. Drains of several nodes may do step 3 at once: they make the
 // same mark, and one of the renames wins.
 #pragma once
@@ -47,17 +50,21 @@ Status write_originals(const OriginalsPlace& place, Storage& local, std::span<co
 enum class Replace { yes, no };
 
 // Step 3, for an epoch that is committed; ok if it has no unfinished directory. An earlier run's directory of
-// the same epoch gives way, or (Replace::no, for callers without the directory's lock) stops it. After a
-// failure the unfinished directory stays.
+// the same epoch gets its unfinished name back, or (Replace::no, for callers without the directory's lock)
+// stops it. If a later run's has the name, this one's stays unfinished. It stays after a failure, too.
 Status publish_originals(const OriginalsPlace& place, EpochKey key, Replace replace);
 
 // The same. A failure is logged.
 void complete_originals(const OriginalsPlace& place, EpochKey key, Replace replace);
 
-// Removes what there is of an epoch's files. ok if there is nothing.
+// Gives the directory of a committed epoch its unfinished name back: the first step of removing the epoch. ok
+// if there is none.
+Status withdraw_originals(const OriginalsPlace& place, EpochKey key);
+
+// Removes what there is of an epoch's files, after the epoch. ok if there is nothing.
 Status remove_originals(const OriginalsPlace& place, EpochKey key);
 
-// When a session begins: step 3 for committed epochs, and removal of what was cut short. Failures are logged.
+// When a session begins: step 3 for committed epochs, and removal of what has no epoch. Failures are logged.
 void settle_originals(const OriginalsPlace& place);
 
 }  // namespace tailrace::internal

@@ -26,6 +26,14 @@ def contents(directory):
     return found
 
 
+def read_by_the_page(directory, rank, region):
+    """By a reader that was written from docs/format.md alone."""
+    reader = os.path.join(os.path.dirname(__file__), "..", "format", "read_by_spec.py")
+    job = run_json("ls", directory)["epochs"][0]["job"]
+    command = [sys.executable, reader, directory, job, "3", "1", str(rank), region]
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
 class ExtractFilesTest(CommandTest):
     def setUp(self):
         super().setUp()
@@ -64,6 +72,24 @@ class ExtractFilesTest(CommandTest):
         self.assertEqual(
             about["files"], [{"rank": 1, "name": "state", "path": "rank00001/state", "bytes": 15}]
         )
+
+    def test_files_as_they_were_are_read_from_there(self):
+        make(self.dir, epoch=3, own_files="original")
+        (files,) = self.dir.glob("*.files/e000000003")
+        self.assertFalse([p for p in self.dir.iterdir() if p.is_file() and b"txt of rank" in p.read_bytes()])
+        run("verify", self.dir)
+        self.assertEqual(read_by_the_page(self.dir, 1, "file/out/1.txt"), b"out/1.txt of rank 1")
+        self.extract()
+        expected = {f"out/{r}.txt": (f"out/{r}.txt of rank {r}", 0o640) for r in range(3)}
+        self.assertEqual(contents(self.out), {**expected, "run": ("", 0o755)})
+        self.out = self.root / "again"
+        flip(files / "out/1.txt", 3)
+        before = sorted(self.root.iterdir())
+        self.assertIn(f"{files}/out/1.txt", self.extract(code=1).stderr)
+        self.assertIn("1.txt", run("verify", self.dir, code=1).stdout)
+        (files / "out/1.txt").unlink()
+        self.assertIn("1.txt", self.extract(code=1).stderr)
+        self.assertEqual(sorted(self.root.iterdir()), before)
 
     def test_captured_parts_and_a_single_file_have_them_too(self):
         make(self.dir, epoch=3, own_files="unique", files=1)
@@ -119,7 +145,7 @@ class ExtractFilesTest(CommandTest):
         outputs, files = self.dir / f"{job}.outputs", self.dir / f"{job}.files"
         for epoch in (1, 2):
             make(outputs, epoch=epoch, own_files="unique")
-        for name in ("e000000003", "e000000004.r0001.unfinished", "e000000002.r0001.removed", "notes"):
+        for name in ("e000000003", "e000000004.r0001.unfinished", "notes"):
             (files / name).mkdir(parents=True)
         (self.dir / "other").mkdir()
         listed = run_json("ls", self.dir)

@@ -8,8 +8,8 @@
 // rank), objects=N (with captured=1: also the protect objects of the first N nodes; rank r was on node r, and
 // each node keeps a copy of the one before it), own_files=KIND (each rank r also saves files that it wrote:
 // `unique`: out/r.txt and, rank 0, an executable without bytes, run; `same`: state; `nested`: rank 0 a file
-// a, the others a/r; `hostile`: `unique`, and rank 1 also one that would lie outside). A file's text is
-// "NAME of rank r", its rights are 0640.
+// a, the others a/r; `hostile`: `unique`, and rank 1 also one that would lie outside; `original`: as
+// `unique`, written with files_as = original). A file's text is "NAME of rank r", its rights are 0640.
 //
 // Every rank r saves
 //   particles   1000 + 100 r bytes: byte i is (r * 31 + i * (7 + 2 r)) mod 256
@@ -27,8 +27,10 @@
 #include "catalog/catalog.h"
 #include "config/config.h"
 #include "format/file_table.h"
+#include "format/original_files.h"
 #include "protect/protect_object.h"
 #include "read/epoch_builder.h"
+#include "shared/originals.h"
 #include "storage/storage.h"
 
 namespace {
@@ -46,15 +48,33 @@ void add_files(std::vector<BuiltRegion>& regions, uint32_t rank, const std::stri
     std::vector<SavedFile> files;
     if (kind == "same") files.push_back({"state", 0640});
     if (kind == "nested") files.push_back({rank == 0 ? "a" : "a/" + number, 0640});
-    if (kind == "unique" || kind == "hostile") files.push_back({"out/" + number + ".txt", 0640});
+    if (kind == "unique" || kind == "hostile" || kind == "original")
+        files.push_back({"out/" + number + ".txt", 0640});
     if (kind == "hostile" && rank == 1) files.push_back({"../outside", 0640});
+    std::vector<BuiltRegion> contents;
     for (const auto& file : files)
-        regions.push_back({file_region(file.name), bytes_of(file.name + " of rank " + number), {}});
-    if (kind == "unique" && rank == 0) {
+        contents.push_back({file_region(file.name), bytes_of(file.name + " of rank " + number), {}});
+    if ((kind == "unique" || kind == "original") && rank == 0) {
         files.push_back({"run", 0755});
-        regions.push_back({file_region("run"), {}, {}});
+        contents.push_back({file_region("run"), {}, {}});
     }
     regions.push_back({std::string(file_table_region), encode_file_table(files), {}});
+    if (kind == "original") regions.push_back({std::string(original_files_region), {}, {}});
+    regions.insert(regions.end(), contents.begin(), contents.end());
+}
+
+// As a session writes them from its captured parts.
+Status write_original_files(Storage& storage, const std::string& directory, const BuiltEpoch& epoch) {
+    const auto parts = directory + "/parts";
+    TAILRACE_TRY(write_captured_parts(storage, parts, epoch));
+    const OriginalsPlace place{storage, directory, epoch.job};
+    std::vector<PartPlace> places;
+    for (uint32_t rank = 0; rank < epoch.ranks.size(); ++rank)
+        places.push_back({epoch.key, join_path(parts, to_string(PartFileName{epoch.job, epoch.key, rank}))});
+    TAILRACE_TRY(write_originals(place, storage, places, OriginalsAttempt::first, nullptr));
+    for (const auto& part : places) TAILRACE_TRY(storage.remove(part.path));
+    TAILRACE_TRY(storage.remove_directory(parts));
+    return publish_originals(place, epoch.key, Replace::yes);
 }
 
 std::vector<BuiltRegion> regions_of(uint32_t rank, uint32_t rank_count, bool gap, bool shapes, bool overlap,
@@ -152,6 +172,8 @@ int main(int argc, char** argv) {
     if (!storage.ok()) return 1;
     Status status = number("captured", 0) != 0 ? write_captured_parts(**storage, argv[1], epoch)
                                                : write_shared_files(**storage, argv[1], epoch);
+    if (status.ok() && given["own_files"] == "original")
+        status = write_original_files(**storage, argv[1], epoch);
     for (uint32_t node = 0; status.ok() && node < number("objects", 0); ++node)
         status = write_object(**storage, argv[1], epoch, node);
     if (status.ok()) return 0;

@@ -6,8 +6,10 @@
 
 #include "base/crc32c.h"
 #include "catalog/catalog.h"
+#include "format/file_table.h"
 #include "format/hostile.h"
 #include "format/map_storage.h"
+#include "format/original_files.h"
 
 namespace tailrace::internal {
 namespace {
@@ -23,6 +25,7 @@ Bytes read_golden(const std::string& version, const std::string& name) {
 const std::string first_name = "golden.e000000012.r0003.1of2.tailrace";
 const std::string second_name = "golden.e000000012.r0003.2of2.tailrace";
 const std::string part_name = "golden.e000000012.r0003.p00001.capture";
+const std::string part_with_files_name = "golden.e000000013.r0003.p00001.capture";
 const std::string plan_name = "golden.e000000012.r0003.n00001.plan";
 
 // `region_count`: version 1.1 has a third region, with declarations about its array.
@@ -80,6 +83,8 @@ void expect_part(const std::string& version, const std::string& shared_dir) {
         decode_manifest(std::span(bytes).subspan(part_header_bytes, header->stream.manifest_bytes));
     ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
     EXPECT_EQ(manifest->rank, 1u);
+    EXPECT_EQ(header->apart_bytes, 0u);
+    EXPECT_FALSE(manifest->files_apart);
 }
 
 TEST(GoldenTest, EpochOfVersion1_0StaysReadable) {
@@ -90,6 +95,10 @@ TEST(GoldenTest, EpochOfVersion1_1StaysReadable) {
     expect_epoch("1.1", 3);
 }
 
+TEST(GoldenTest, EpochOfVersion1_2StaysReadable) {
+    expect_epoch("1.2", 3);
+}
+
 TEST(GoldenTest, PartOfVersion1_0StaysReadable) {
     expect_part("1.0", "");
 }
@@ -98,19 +107,42 @@ TEST(GoldenTest, PartOfVersion1_1StaysReadable) {
     expect_part("1.1", "/scratch/run 7");
 }
 
-TEST(GoldenTest, PlanRecordOfVersion1_1StaysReadable) {
-    const auto record = decode_plan_record(read_golden("1.1", plan_name));
-    ASSERT_TRUE(record.ok()) << record.status().to_string();
-    EXPECT_EQ(*record, golden_plan_record());
+TEST(GoldenTest, PartOfVersion1_2StaysReadable) {
+    expect_part("1.2", "/scratch/run 7");
+}
+
+// The last regions are files that lie apart in the shared directory: one of 300 bytes and an empty one.
+TEST(GoldenTest, PartWithFilesApartOfVersion1_2StaysReadable) {
+    const auto bytes = read_golden("1.2", part_with_files_name);
+    const auto header = decode_part_header(bytes);
+    ASSERT_TRUE(header.ok()) << header.status().to_string();
+    const auto manifest =
+        decode_manifest(std::span(bytes).subspan(part_header_bytes, header->stream.manifest_bytes));
+    ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
+    EXPECT_TRUE(manifest->files_apart);
+    ASSERT_EQ(manifest->regions.size(), 4u);
+    EXPECT_EQ(first_region_apart(*manifest), 2u);
+    EXPECT_EQ(file_of_region(manifest->regions[2]), "out.bin");
+    EXPECT_EQ(header->apart_bytes, manifest->stream_bytes - manifest->regions[2].stream_offset);
+    EXPECT_EQ(apart_bytes(*manifest), header->apart_bytes);
+}
+
+TEST(GoldenTest, PlanRecordsStayReadable) {
+    for (const char* version : {"1.1", "1.2"}) {
+        const auto record = decode_plan_record(read_golden(version, plan_name));
+        ASSERT_TRUE(record.ok()) << record.status().to_string();
+        EXPECT_EQ(*record, golden_plan_record());
+    }
 }
 
 TEST(GoldenTest, SameValuesGiveTheSameBytes) {
     auto written = write_epoch(golden_plan());
     ASSERT_EQ(written.size(), 2u);
-    EXPECT_TRUE(written.at(first_name) == read_golden("1.1", first_name));
-    EXPECT_TRUE(written.at(second_name) == read_golden("1.1", second_name));
-    EXPECT_TRUE(make_part(golden_plan().streams[1], golden_part_header()) == read_golden("1.1", part_name));
-    EXPECT_TRUE(encode(golden_plan_record()) == read_golden("1.1", plan_name));
+    EXPECT_TRUE(written.at(first_name) == read_golden("1.2", first_name));
+    EXPECT_TRUE(written.at(second_name) == read_golden("1.2", second_name));
+    EXPECT_TRUE(make_part(golden_plan().streams[1], golden_part_header()) == read_golden("1.2", part_name));
+    EXPECT_TRUE(golden_part_with_files() == read_golden("1.2", part_with_files_name));
+    EXPECT_TRUE(encode(golden_plan_record()) == read_golden("1.2", plan_name));
 }
 
 }  // namespace

@@ -34,6 +34,9 @@ bool write_samples(const std::filesystem::path& directory) {
     PartFileName part_name{golden.job, golden.key, 1, false};
     ok &= write_file(directory / "golden" / to_string(part_name), part);
 
+    part_name.key.epoch = 13;
+    ok &= write_file(directory / "golden" / to_string(part_name), golden_part_with_files());
+
     const auto plan_record = golden_plan_record();
     const PlanFileName plan_name{plan_record.job, plan_record.key, plan_record.node, false};
     ok &= write_file(directory / "golden" / to_string(plan_name), encode(plan_record));
@@ -49,6 +52,9 @@ bool write_samples(const std::filesystem::path& directory) {
         ok &= write_file(corpus / "manifest" / ("seed" + std::to_string(i)),
                          encode(small_stream(random, 1, 4).manifest));
     ok &= write_file(corpus / "manifest" / "seed_array", encode(golden.streams[2].manifest));
+    const auto with_files = golden_part_with_files();
+    ok &= write_file(corpus / "manifest" / "seed_files",
+                     {with_files.begin() + part_header_bytes, with_files.begin() + 2 * part_header_bytes});
     for (uint32_t leaders = 1; leaders <= 2; ++leaders) {
         auto plan = golden;
         plan.leaders_per_file = leaders;

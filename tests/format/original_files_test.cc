@@ -50,13 +50,11 @@ TEST(OriginalFilesTest, NamesAreFoundAgain) {
     EXPECT_EQ(parse_original_files_name(original_files_name(1ull << 40)), 1ull << 40);
     for (const char* name : {"e12", "e", "e0000000012", "f000000012", "e000000012.r0003.unfinished"})
         EXPECT_FALSE(parse_original_files_name(name)) << name;
-    for (const bool removed : {false, true}) {
-        const OriginalFilesWork work{{12, 3}, removed};
-        EXPECT_EQ(parse_original_files_work(to_string(work)), work);
-    }
-    EXPECT_EQ(to_string(OriginalFilesWork{{12, 3}, false}), "e000000012.r0003.unfinished");
-    for (const char* name : {"e000000012", "e12.r3.unfinished", "e000000012.r0003.finished", "notes.removed"})
-        EXPECT_FALSE(parse_original_files_work(name)) << name;
+    EXPECT_EQ(parse_unfinished_files_name(unfinished_files_name({12, 3})), (EpochKey{12, 3}));
+    EXPECT_EQ(unfinished_files_name({12, 3}), "e000000012.r0003.unfinished");
+    for (const char* name :
+         {"e000000012", "e12.r3.unfinished", "e000000012.r0003.finished", "notes.unfinished"})
+        EXPECT_FALSE(parse_unfinished_files_name(name)) << name;
 }
 
 }  // namespace

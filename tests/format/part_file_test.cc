@@ -38,6 +38,17 @@ TEST(PartHeaderTest, OtherVersionsAreReadOrRefusedByTheRules) {
     expect_version_rules(sample(), part_header_bytes, decode_part_header);
 }
 
+// Version 1.1 allowed paths behind which the number of bytes that lie apart has no room.
+TEST(PartHeaderTest, AHeaderWithALongerPathOfAnEarlierVersionIsRead) {
+    auto header = sample();
+    const uint32_t longest = 3888;
+    std::fill(header.begin() + 208, header.end(), std::byte{'/'});
+    const auto decoded = decode_part_header(with(header, part_header_bytes, 200, longest));
+    ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+    EXPECT_EQ(decoded->shared_dir, std::string(longest, '/'));
+    EXPECT_EQ(decoded->apart_bytes, 0u);
+}
+
 TEST(PartHeaderTest, WrongFieldsAreCorrupt) {
     auto decode_with = [&](uint64_t offset, auto value) {
         return decode_part_header(with(sample(), part_header_bytes, offset, value));
@@ -52,6 +63,7 @@ TEST(PartHeaderTest, WrongFieldsAreCorrupt) {
     expect_code(decode_with(92, uint32_t{0}), Code::corrupt, "job name");
     expect_code(decode_with(92, UINT32_MAX), Code::corrupt, "job name");
     expect_code(decode_with(200, uint32_t{3889}), Code::corrupt, "shared directory");
+    expect_code(decode_with(208 + std::string_view("/scratch").size(), UINT64_MAX), Code::corrupt, "apart");
     expect_code(decode_with(208, uint8_t{0}), Code::corrupt, "absolute path");
     expect_code(decode_with(208, uint8_t{'d'}), Code::corrupt, "absolute path");
     expect_code(decode_with(96, uint8_t{'.'}), Code::corrupt, "job name");

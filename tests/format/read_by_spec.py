@@ -24,31 +24,34 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
+FILES_APART = 1  # a required feature of a manifest
+
+
 def must(claim, sentence):
     if not claim:
         raise ValueError(sentence)
 
 
-def open_record(data, magic, size):
+def open_record(data, magic, size, known_features=0):
     must(len(data) >= size >= 32, f"{magic}: cut off")
     data = data[:size]
     found, major, _minor, required, _optional, crc, record_bytes = struct.unpack_from("<8sHHIIIQ", data)
     must(found == magic.encode(), f"{magic}: other magic")
     must(record_bytes == size, f"{magic}: {record_bytes} bytes instead of {size}")
     must(crc == crc32c(data[:20] + bytes(4) + data[24:]), f"{magic}: checksum")
-    must(major == 1 and required == 0, f"{magic}: unsupported version or feature")
+    must(major == 1 and required & ~known_features == 0, f"{magic}: unsupported version or feature")
     return data
 
 
 def read_manifest(data):
-    """Rank, rank count, stream bytes, and {name: (stream offset, bytes, array, checksums)}."""
-    data = open_record(data, "TRCMANIF", len(data))
+    """Rank, rank count, stream bytes, {name: (stream offset, bytes, array, checksums)}, and the names of what lies apart."""
+    data = open_record(data, "TRCMANIF", len(data), FILES_APART)
     rank, rank_count, stream_bytes, _flags, block_bytes, region_count = struct.unpack_from("<IIQIIQ", data, 32)
     must(block_bytes == 262144, "check block bytes")
     at, regions = 64, {}
     for _ in range(region_count):
         name_bytes, kind, element, dimensions, flags, offset, size, crc_count = struct.unpack_from("<IBBBBQQQ", data, at)
-        name = data[at + 32:at + 32 + name_bytes].decode()
+        name = data[at + 32:at + 32 + name_bytes].decode("utf-8", "surrogateescape")
         at = (at + 32 + name_bytes + 7) // 8 * 8
         array = None
         if kind == 1:
@@ -59,7 +62,10 @@ def read_manifest(data):
         at = (at + 4 * crc_count + 7) // 8 * 8
         must(len(data) <= offset and offset + size <= stream_bytes and name not in regions, f"region {name}")
         regions[name] = (offset, size, array, crcs)
-    return rank, rank_count, stream_bytes, regions
+    names = list(regions)
+    while struct.unpack_from("<I", data, 12)[0] & FILES_APART and names and re.match("file/[^/]", names[-1]):
+        names.pop()
+    return rank, rank_count, stream_bytes, regions, list(regions)[len(names):]
 
 
 def read_shared_file(path, job, epoch, run, index):
@@ -117,8 +123,26 @@ def read_epoch(directory, job, epoch, run):
             must(offset == len(stream), f"rank {rank}: gap or overlap")
             stream += data
         must(len(stream) == stream_bytes and crc32c(stream[:manifest_bytes]) == crc, f"rank {rank}: stream")
+        stream += read_files_apart(directory, job, epoch, run, stream, manifest_bytes)
         epoch_streams[rank] = (stream, manifest_bytes)
     return epoch_streams
+
+
+def read_files_apart(directory, job, epoch, run, stream, manifest_bytes):
+    """What follows in the stream, from the files of the program."""
+    *_, stream_bytes, regions, apart = read_manifest(stream[:manifest_bytes])
+    must(len(stream) == (regions[apart[0]][0] if apart else stream_bytes), "the stream's end")
+    place = directory / f"{job}.files" / f"e{epoch:09}"
+    mark = place / "tailrace.complete"
+    if not mark.exists() or f"run {run}" not in mark.read_text().splitlines()[:4]:
+        place = place.with_name(f"e{epoch:09}.r{run:04}.unfinished")
+    more = bytearray(stream_bytes - len(stream))
+    for name in apart:
+        offset, size, _array, _crcs = regions[name]
+        data = (place / name[len("file/"):]).read_bytes()
+        must(len(data) == size, f"{place}: {name}")
+        more[offset - len(stream):offset - len(stream) + size] = data
+    return bytes(more)
 
 
 def read_part(path):
@@ -128,8 +152,11 @@ def read_part(path):
      _job_bytes) = struct.unpack_from("<QIIQQIIQQII", header, 32)
     directory_bytes = struct.unpack_from("<I", header, 200)[0]
     directory = header[208:208 + directory_bytes].decode()
+    apart_bytes = struct.unpack_from("<Q", header, 208 + directory_bytes)[0]
     stream = file[4096:4096 + stream_bytes]
     must(len(stream) == stream_bytes and crc32c(stream[:manifest_bytes]) == crc, f"{path}: stream")
+    *_, regions, apart = read_manifest(stream[:manifest_bytes])
+    must(apart_bytes == (stream_bytes - regions[apart[0]][0] if apart else 0), f"{path}: bytes that lie apart")
     return rank, stream, manifest_bytes, directory
 
 
@@ -163,7 +190,7 @@ def read_protect_object(path):
 
 def read_regions(rank, stream, manifest_bytes):
     """{name: (data, array)}"""
-    found_rank, _, stream_bytes, regions = read_manifest(stream[:manifest_bytes])
+    found_rank, _, stream_bytes, regions, _apart = read_manifest(stream[:manifest_bytes])
     must((found_rank, stream_bytes) == (rank, len(stream)), "manifest of another stream")
     found = {}
     for name, (offset, size, array, crcs) in regions.items():
@@ -211,8 +238,11 @@ def check_protect_objects(golden):
 def check(golden, page):
     must(crc32c(b"123456789") == 0xE3069283, "crc32c")
     check_version(golden / "1.0", False, "")
-    check_version(golden / "1.1", True, "/scratch/run 7")
-    check_protect_objects(golden / "1.1")
+    for version in ("1.1", "1.2"):
+        check_version(golden / version, True, "/scratch/run 7")
+        check_protect_objects(golden / version)
+    rank, stream, manifest_bytes, _ = read_part(golden / "1.2" / "golden.e000000013.r0003.p00001.capture")
+    must(read_regions(rank, stream, manifest_bytes)["file/out.bin"][0] == expected_data(1, 2, 300), "a file")
 
     text = page.read_text()
     dumped = (golden / re.search(r"tests/format/golden/(\S+?1of2\.tailrace)`", text)[1]).read_bytes()
@@ -221,7 +251,7 @@ def check(golden, page):
     for offset, shown in lines:
         shown = bytes.fromhex(shown)
         must(dumped[int(offset, 16):][:len(shown)] == shown, f"the page's line {offset} is not what the file holds")
-    print(f"read 3 ranks and a captured part of both versions, protect objects, and {len(lines)} lines of the page")
+    print(f"read 3 ranks and captured parts of three versions, protect objects, and {len(lines)} lines of the page")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@
 
 #include "base/crc32c.h"
 #include "base/units.h"
+#include "format/file_table.h"
 #include "format/frame.h"
+#include "format/original_files.h"
 
 namespace tailrace::internal {
 
@@ -82,6 +84,7 @@ PartManifest random_manifest(Random& random) {
     manifest.rank_count = 1 + static_cast<uint32_t>(below(random, 1000));
     manifest.rank = static_cast<uint32_t>(below(random, manifest.rank_count));
     manifest.has_checksums = below(random, 4) != 0;
+    manifest.files_apart = below(random, 4) == 0;
     size_t count = below(random, 8) == 0 ? below(random, 200) : below(random, 8);
     for (size_t i = 0; i < count; ++i) {
         Region region;
@@ -111,6 +114,8 @@ PartHeader random_part_header(Random& random) {
     header.stream.manifest_bytes = stream_alignment * (1 + below(random, 100));
     header.stream.stream_bytes = header.stream.manifest_bytes + below(random, uint64_t{1} << 50);
     header.stream.manifest_crc = static_cast<uint32_t>(random());
+    if (below(random, 2) == 0)
+        header.apart_bytes = below(random, header.stream.stream_bytes - header.stream.manifest_bytes + 1);
     if (below(random, 4) != 0) {
         header.shared_dir.assign(1 + below(random, max_part_directory_bytes), 'd');
         header.shared_dir.front() = '/';
@@ -199,6 +204,7 @@ Stream make_stream(PartManifest manifest) {
 Bytes make_part(const Stream& stream, const PartHeader& about) {
     PartHeader header = about;
     header.stream = stream.info();
+    header.apart_bytes = apart_bytes(stream.manifest);
     header.rank_count = stream.manifest.rank_count;
     Bytes part = encode(header);
     part.insert(part.end(), stream.bytes.begin(), stream.bytes.end());
@@ -340,6 +346,25 @@ PartHeader golden_part_header() {
     header.sequence = 4;
     header.shared_dir = "/scratch/run 7";
     return header;
+}
+
+Bytes golden_part_with_files() {
+    PartManifest manifest;
+    manifest.rank = 1;
+    manifest.rank_count = 3;
+    manifest.files_apart = true;
+    for (const auto& [name, bytes] : {std::pair<std::string, uint64_t>{"particles", 100},
+                                      {std::string(original_files_region), 0},
+                                      {file_region("out.bin"), 300},
+                                      {file_region("none"), 0}}) {
+        Region region;
+        region.name = name;
+        region.bytes = bytes;
+        manifest.regions.push_back(region);
+    }
+    auto header = golden_part_header();
+    header.key.epoch = 13;
+    return make_part(make_stream(manifest), header);
 }
 
 PlanRecord golden_plan_record() {

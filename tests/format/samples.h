@@ -62,6 +62,8 @@ std::map<std::string, Bytes> write_epoch(const EpochPlan& plan);
 // array each.
 EpochPlan golden_plan();
 PartHeader golden_part_header();
+// A captured part of epoch 13, whose file lies apart in the shared directory. Since version 1.2.
+Bytes golden_part_with_files();
 PlanRecord golden_plan_record();
 
 // A few regions for `rank` of an epoch of `rank_count` ranks.

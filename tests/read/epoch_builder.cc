@@ -7,6 +7,7 @@
 #include "array/hyperslab.h"
 #include "base/crc32c.h"
 #include "base/units.h"
+#include "format/original_files.h"
 #include "format/part_file.h"
 #include "format/shared_file.h"
 
@@ -18,6 +19,7 @@ using Bytes = std::vector<std::byte>;
 
 struct BuiltStream {
     StreamInfo info;
+    uint64_t apart_bytes = 0;
     Bytes bytes;
 };
 
@@ -31,6 +33,7 @@ Result<BuiltStream> build_stream(const BuiltEpoch& epoch, uint32_t rank) {
         region.name = built.name;
         region.bytes = built.data.size();
         region.array = built.array;
+        manifest.files_apart |= region.name == original_files_region;
         manifest.regions.push_back(std::move(region));
     }
     TAILRACE_TRY(lay_out(manifest));
@@ -49,6 +52,7 @@ Result<BuiltStream> build_stream(const BuiltEpoch& epoch, uint32_t rank) {
     const Bytes head = encode(manifest);
     std::copy(head.begin(), head.end(), stream.bytes.begin());
     stream.info = {rank, manifest.stream_bytes, manifest.manifest_bytes, crc32c(head)};
+    stream.apart_bytes = apart_bytes(manifest);
     return stream;
 }
 
@@ -65,10 +69,11 @@ Status write_group(Storage& storage, const std::string& directory, const BuiltEp
     std::vector<Chunk> chunks;
     SegmentIndex empty_index;
     for (size_t r = first; r < last; ++r) {
-        empty_index.streams.push_back(streams[r].info);
-        for (uint64_t at = 0; at < streams[r].bytes.size(); at += epoch.chunk_bytes)
+        const StreamInfo info = shared_stream(streams[r].info, streams[r].apart_bytes);
+        empty_index.streams.push_back(info);
+        for (uint64_t at = 0; at < info.stream_bytes; at += epoch.chunk_bytes)
             chunks.push_back({static_cast<uint32_t>(r), at,
-                              std::min<uint64_t>(epoch.chunk_bytes, streams[r].bytes.size() - at)});
+                              std::min<uint64_t>(epoch.chunk_bytes, info.stream_bytes - at)});
     }
     std::mt19937_64 random(epoch.seed + first);
     std::shuffle(chunks.begin(), chunks.end(), random);
@@ -200,6 +205,7 @@ Status write_captured_parts(Storage& storage, const std::string& directory, cons
         header.run_uid = epoch.run_uid;
         header.rank_count = static_cast<uint32_t>(epoch.ranks.size());
         header.stream = stream.info;
+        header.apart_bytes = stream.apart_bytes;
         header.shared_dir = epoch.shared_dir;
         const std::string path =
             join_path(directory, to_string(PartFileName{epoch.job, epoch.key, rank, false}));

@@ -253,7 +253,7 @@ TEST_F(EpochReaderTest, OpenFilesAreBounded) {
     for (int i = 0; i < 10; ++i) {
         const std::string path = "/d/" + std::to_string(i);
         ASSERT_TRUE(memory_.open(path, {Access::create_new}).ok());
-        files.add(counted_, path, DirectIo::off);
+        files.add({&counted_, path, DirectIo::off, {}});
     }
     for (uint32_t i = 0; i < 10; ++i) {
         auto file = files.open(i);

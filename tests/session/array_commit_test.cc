@@ -269,7 +269,7 @@ TEST_P(ArrayRefusalTest, RecoveryPassesOverWhatCannotBeRestored) {
             for (const auto& part : listing->parts) {
                 if (part.header.key.epoch != 2) continue;
                 const auto rank = part.header.stream.rank;
-                PartManifest manifest{rank, 2, true, 0, 0, {}};
+                PartManifest manifest{rank, 2, true, 0, 0, false, {}};
                 Region region;
                 region.name = "u";
                 region.bytes = 12;

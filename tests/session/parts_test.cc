@@ -41,7 +41,7 @@ std::vector<AgentMessage> sample_messages() {
     flushed.node.statistics.received_bytes = 77;
     flushed.node.statistics.commit_seconds = 0.5;
     flushed.node.statistics.writers = {{1, 2, 3, 4, 0.1, 0.2, 0.3, 0.4}, {}};
-    return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, "/a b/c", 0.5, 0.25},
+    return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, 40, "/a b/c", 0.5, 0.25},
             NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}, {2, 99, 0.5, 0.75, 1.25, 0.1, 0.8}},
             flushed,
             Decision{{12, 3}, false},

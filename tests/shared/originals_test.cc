@@ -14,6 +14,7 @@
 #include "format/file_table.h"
 #include "format/original_files.h"
 #include "read/epoch_builder.h"
+#include "read/epoch_reader.h"
 #include "shared/epoch_files.h"
 #include "shared/inventory.h"
 
@@ -23,6 +24,7 @@ namespace {
 using namespace testing_support;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 constexpr const char* complete = "/s/job.files/e000000007";
@@ -38,12 +40,11 @@ class OriginalsTest : public ::testing::Test {
         for (const auto& files : of_ranks) {
             std::vector<SavedFile> table;
             auto& regions = built.ranks.emplace_back();
-            for (const auto& [name, bytes] : files) {
-                table.push_back({name, 0640});
-                regions.push_back({file_region(name), bytes, std::nullopt});
-            }
-            regions.push_back({std::string(file_table_region), encode_file_table(table), std::nullopt});
+            for (const auto& [name, bytes] : files) table.push_back({name, 0640});
             regions.push_back({std::string(original_files_region), {}, std::nullopt});
+            regions.push_back({std::string(file_table_region), encode_file_table(table), std::nullopt});
+            for (const auto& [name, bytes] : files)
+                regions.push_back({file_region(name), bytes, std::nullopt});
         }
         return built;
     }
@@ -106,6 +107,30 @@ class OriginalsTest : public ::testing::Test {
         }
     }
 
+    bool is_committed(EpochKey key) {
+        const auto files = find_shared(*shared_, "/s", "job", key);
+        return files.ok() && *files && load_shared_epoch(*shared_, **files).ok();
+    }
+    // A restore finds the files, which no shared file holds.
+    void expect_readable(EpochKey key, const std::vector<Files>& of_ranks) {
+        SCOPED_TRACE(to_string(key));
+        const auto found = find_shared(*shared_, "/s", "job", key);
+        ASSERT_TRUE(found.ok() && *found);
+        auto epoch = load_shared_epoch(*shared_, **found);
+        ASSERT_TRUE(epoch.ok()) << epoch.status().message();
+        const uint32_t rank_count = epoch->rank_count;
+        const auto reader = EpochReader::open(*shared_, *shared_, {key, rank_count, {}, std::move(*epoch)});
+        ASSERT_TRUE(reader.ok());
+        for (uint32_t rank = 0; rank < of_ranks.size(); ++rank)
+            for (const auto& [name, bytes] : of_ranks[rank]) {
+                std::vector<std::byte> read(bytes.size());
+                const RegionTarget target{file_region(name), read};
+                const Status status = (*reader)->read_regions(rank, {&target, 1});
+                EXPECT_TRUE(status.ok()) << status.message();
+                EXPECT_TRUE(read == bytes) << name;
+            }
+    }
+
     std::shared_ptr<MemoryStorage> shared_ = std::make_shared<MemoryStorage>();
 };
 
@@ -120,7 +145,7 @@ TEST_F(OriginalsTest, TheFilesOfAllRanksLieTogetherUnderTheirNames) {
 
 TEST_F(OriginalsTest, AnEpochThatDoesNotWantThemHasNone) {
     auto epoch = epoch_of(two_ranks());
-    for (auto& regions : epoch.ranks) regions.pop_back();
+    for (auto& regions : epoch.ranks) regions.erase(regions.begin());
     ASSERT_TRUE(save(*shared_, epoch).ok());
     EXPECT_THAT(names_in("/s/job.files"), IsEmpty());
 }
@@ -142,6 +167,7 @@ TEST_F(OriginalsTest, WhatHasItsNameIsWholeWhereverThePowerFails) {
             std::mt19937_64 random(seed);
             shared_->crash(random);
             if (mark().ok()) expect_complete(two_ranks());
+            if (is_committed({7, 1})) expect_readable({7, 1}, two_ranks());
             const auto inventory = clean_shared(*shared_, "/s", "job");
             ASSERT_TRUE(inventory.ok()) << inventory.status().message();
             if (inventory->committed.empty()) {
@@ -217,7 +243,7 @@ TEST_F(OriginalsTest, WithoutOneOfItsFilesADirectoryGetsNoName) {
 
 TEST_F(OriginalsTest, ALaterRunsFilesTakeThePlaceOfAnEarlierRuns) {
     ASSERT_TRUE(save(*shared_, epoch_of(two_ranks())).ok());
-    const std::vector<Files> others = {{{"other", pattern(5, 100)}}};
+    const std::vector<Files> others = {{{"a", pattern(5, 700'000)}}};
     const auto later = epoch_of(others, {7, 2});
     ASSERT_TRUE(write(*shared_, later).ok());
     ASSERT_TRUE(write_shared_files(*shared_, "/s", later).ok());
@@ -227,7 +253,66 @@ TEST_F(OriginalsTest, ALaterRunsFilesTakeThePlaceOfAnEarlierRuns) {
     expect_complete(two_ranks());
     ASSERT_TRUE(publish_originals(place(*shared_), later.key, Replace::yes).ok());
     expect_complete(others, 2);
+    // The earlier attempt still has its files.
+    EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000007", "e000000007.r0001.unfinished"));
+    expect_readable({7, 1}, two_ranks());
+    expect_readable({7, 2}, others);
+    ASSERT_TRUE(publish_originals(place(*shared_), {7, 1}, Replace::yes).ok());
+    expect_complete(others, 2);
+    ASSERT_TRUE(clean_shared(*shared_, "/s", "job").ok());
     EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000007"));
+    EXPECT_THAT(*list_shared(*shared_, "/s", "job"), SizeIs(1));
+    expect_complete(others, 2);
+}
+
+// The files' bytes lie there and nowhere else.
+TEST_F(OriginalsTest, TheSharedFilesDoNotHoldThem) {
+    const std::vector<Files> large = {{{"a", pattern(1, 3 << 20)}, {"b", {}}}, {{"c", pattern(2, 1 << 20)}}};
+    ASSERT_TRUE(save(*shared_, epoch_of(large)).ok());
+    uint64_t bytes = 0;
+    for (const auto& entry : *shared_->list("/s")) bytes += entry.is_directory ? 0 : entry.bytes;
+    EXPECT_LT(bytes, uint64_t{200'000});
+    expect_readable({7, 1}, large);
+}
+
+TEST_F(OriginalsTest, AReaderFollowsThemToTheirName) {
+    const auto epoch = epoch_of(two_ranks());
+    ASSERT_TRUE(write(*shared_, epoch).ok());
+    ASSERT_TRUE(write_shared_files(*shared_, "/s", epoch).ok());
+    expect_readable(epoch.key, two_ranks());
+    auto loaded = load_shared_epoch(*shared_, **find_shared(*shared_, "/s", "job", epoch.key));
+    ASSERT_TRUE(loaded.ok());
+    const auto reader = EpochReader::open(*shared_, *shared_, {epoch.key, 2, {}, std::move(*loaded)});
+    ASSERT_TRUE(reader.ok());
+    std::vector<std::byte> empty;
+    const RegionTarget first{file_region("deep/down/b"), empty};
+    ASSERT_TRUE((*reader)->read_regions(0, {&first, 1}).ok());
+    ASSERT_TRUE(publish_originals(place(*shared_), epoch.key, Replace::yes).ok());
+    std::vector<std::byte> read(700'000);
+    const RegionTarget second{file_region("a"), read};
+    const Status status = (*reader)->read_regions(0, {&second, 1});
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(read == two_ranks()[0].at("a"));
+}
+
+TEST_F(OriginalsTest, AFileThatIsGoneOrChangedIsNamed) {
+    ASSERT_TRUE(save(*shared_, epoch_of(two_ranks())).ok());
+    const auto file = shared_->open(std::string(complete) + "/a", {Access::write});
+    ASSERT_TRUE(file.ok() && (*file)->write_at(pattern(3, 10), 300'000).ok());
+    ASSERT_TRUE(shared_->remove(std::string(complete) + "/deep/c").ok());
+    auto loaded = load_shared_epoch(*shared_, **find_shared(*shared_, "/s", "job", {7, 1}));
+    const auto reader = EpochReader::open(*shared_, *shared_, {{7, 1}, 2, {}, std::move(*loaded)});
+    ASSERT_TRUE(reader.ok());
+    std::vector<std::byte> read(700'000);
+    const RegionTarget changed{file_region("a"), read};
+    Status status = (*reader)->read_regions(0, {&changed, 1});
+    EXPECT_EQ(status.code(), Code::corrupt);
+    EXPECT_THAT(status.message(), HasSubstr("checksum mismatch in '/s/job.files/e000000007/a'"));
+    read.resize(5000);
+    const RegionTarget gone{file_region("deep/c"), read};
+    status = (*reader)->read_regions(1, {&gone, 1});
+    EXPECT_EQ(status.code(), Code::corrupt);
+    EXPECT_THAT(status.message(), HasSubstr("/s/job.files/e000000007/deep/c"));
 }
 
 TEST_F(OriginalsTest, ADirectoryOfSomebodyElseStays) {
@@ -253,7 +338,9 @@ TEST_F(OriginalsTest, TheyGoWithTheirEpochWhereverTheRemovalIsCutShort) {
         std::mt19937_64 random(death);
         shared_->crash(random);
         if (mark().ok()) expect_complete(two_ranks());
+        if (is_committed({7, 1})) expect_readable({7, 1}, two_ranks());
         ASSERT_TRUE(clean_shared(*shared_, "/s", "job").ok());
+        if (is_committed({7, 1})) expect_readable({7, 1}, two_ranks());
         ASSERT_TRUE(remove_shared_epoch(*shared_, "/s", "job", {7, 1}).ok());
         EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000008"));
         if (HasFailure()) return;
