@@ -14,7 +14,7 @@ namespace tailrace::internal {
 namespace {
 
 constexpr uint32_t mark = 0x67415254;  // "TRAg"
-constexpr uint32_t protocol_version = 3;
+constexpr uint32_t protocol_version = 4;
 constexpr uint32_t max_path_bytes = 4096;
 constexpr size_t longest_text_bytes = most_sentence_bytes / 2;
 constexpr size_t max_waiting = 5;

@@ -21,7 +21,7 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint32_t max_message_bytes = 1 << 22;
+constexpr uint32_t max_message_bytes = 1 << 28;  // the names of many files
 
 // Warns once in a program, because the message is true of every session that saves in this way. One that
 // only restores, or that flushes what lost agents have left, has nothing to gain from another start of MPI.

@@ -178,6 +178,7 @@ Status Capture::write_tables(const PartHeader& header, const PartManifest& manif
     const auto manifest_bytes = encode(manifest);
     part.stream = {manifest.rank, manifest.stream_bytes, manifest.manifest_bytes, crc32c(manifest_bytes)};
     part.apart_bytes = apart_bytes(manifest);
+    part.names_apart = names_apart(manifest);
     auto full_header = header;
     full_header.stream = part.stream;
     full_header.apart_bytes = part.apart_bytes;

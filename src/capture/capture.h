@@ -35,7 +35,8 @@ struct OwnPart {
     EpochKey key;
     std::string path;
     StreamInfo stream;
-    uint64_t apart_bytes = 0;      // see PartHeader
+    uint64_t apart_bytes = 0;  // see PartHeader
+    std::vector<std::string> names_apart;
     std::unique_ptr<File> file;    // kept open when mapped
     std::span<std::byte> mapping;  // of the file, at least header and stream; empty when not mapped
 };

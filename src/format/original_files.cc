@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/crc32c.h"
-#include "format/file_table.h"
+#include "base/text.h"
 
 namespace tailrace::internal {
 
@@ -124,6 +124,31 @@ uint64_t apart_bytes(const PartManifest& manifest) {
     const size_t first = first_region_apart(manifest);
     return first == manifest.regions.size() ? 0
                                             : manifest.stream_bytes - manifest.regions[first].stream_offset;
+}
+
+std::vector<std::string> names_apart(const PartManifest& manifest) {
+    std::vector<std::string> names;
+    for (size_t r = first_region_apart(manifest); r < manifest.regions.size(); ++r)
+        names.emplace_back(*file_of_region(manifest.regions[r]));
+    return names;
+}
+
+Status name_is_taken(uint32_t rank, std::string_view name) {
+    return Status(
+        Code::invalid_argument,
+        fmt::format("rank {} and another rank have both saved a file \"{}\", or one has a directory of that "
+                    "name; with files_as = original all files of an epoch lie together, so give each rank "
+                    "names of its own",
+                    rank, shortened(name)));
+}
+
+Status add_name_apart(FileNames& names, uint32_t rank, std::string_view name) {
+    if (name == file_list_name)
+        return Status(Code::invalid_argument,
+                      fmt::format("rank {} has saved a file \"{}\"; with files_as = original this name is "
+                                  "kept for the mark of a complete directory",
+                                  rank, name));
+    return names.add(name).ok() ? Status() : name_is_taken(rank, name);
 }
 
 std::string original_files_directory(std::string_view job) {

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "format/epoch_key.h"
+#include "format/file_table.h"
 #include "format/manifest.h"
 
 namespace tailrace::internal {
@@ -32,6 +33,13 @@ std::optional<std::string_view> file_of_region(const Region& region);
 size_t first_region_apart(const PartManifest& manifest);
 // The bytes at the stream's end that lie apart: from the first of these regions on.
 uint64_t apart_bytes(const PartManifest& manifest);
+// The files that lie apart.
+std::vector<std::string> names_apart(const PartManifest& manifest);
+
+// invalid_argument: another rank of the epoch has used the name, and all of its files lie together.
+Status name_is_taken(uint32_t rank, std::string_view name);
+// Adds a rank's file to those of an epoch. invalid_argument if they cannot lie together.
+Status add_name_apart(FileNames& names, uint32_t rank, std::string_view name);
 
 std::string original_files_directory(std::string_view job);  // JOB.files
 std::string original_files_name(uint64_t epoch);             // e000000012

@@ -45,10 +45,16 @@ void fields(Codec& codec, FlushStatistics& m) {
 }
 
 template <class Codec>
+void names(Codec& codec, std::vector<std::string>& names) {
+    codec.list(names, 4, [&](std::string& name) { codec.text(name, max_region_name_bytes); });
+}
+
+template <class Codec>
 void fields(Codec& codec, Captured& m) {
     codec(m.sequence, m.key, m.for_shared, m.status, m.stream, m.apart_bytes);
     codec.text(m.path, max_path_bytes);
     codec(m.seconds, m.wait_seconds, m.arrays);
+    names(codec, m.names_apart);
 }
 
 template <class Codec>
@@ -57,6 +63,10 @@ void fields(Codec& codec, NodeCaptured& m) {
     codec(m.sequence);
     codec.list(m.keys, epoch_key_bytes);
     codec(m.for_shared, m.status, m.capture, m.arrays);
+    codec.list(m.files, 4 + 8, [&](NamesApart& of_rank) {
+        codec(of_rank.rank);
+        names(codec, of_rank.names);
+    });
 }
 
 template <class Codec>

@@ -67,6 +67,12 @@ struct Captured {
     double seconds = 0;        // how long the capture took
     double wait_seconds = 0;   // how long save waited for room in the queue before it
     Residues arrays = {};      // the digest of this rank's arrays
+    std::vector<std::string> names_apart = {};  // its files that lie apart (format/original_files.h)
+};
+
+struct NamesApart {
+    uint32_t rank = 0;
+    std::vector<std::string> names;
 };
 
 struct NodeCaptured {
@@ -75,8 +81,9 @@ struct NodeCaptured {
     std::vector<EpochKey> keys;  // one; several if ranks of the node saved different epochs
     bool for_shared = true;
     Status status;
-    CaptureNumbers capture = {};  // over the ranks of this node
-    Residues arrays = {};         // their digests, combined
+    CaptureNumbers capture = {};         // over the ranks of this node
+    Residues arrays = {};                // their digests, combined
+    std::vector<NamesApart> files = {};  // of the ranks that have such files
 };
 
 struct Decision {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "format/original_files.h"
 #include "ledger/epoch_state.h"
 #include "shared/left_intact.h"
 
@@ -43,6 +44,12 @@ Status RootLedger::check_new(const NodeCaptured& news) const {
     return {};
 }
 
+void RootLedger::add_names(Epoch& epoch, const NodeCaptured& news) {
+    for (const auto& of_rank : news.files)
+        for (const auto& name : of_rank.names)
+            if (epoch.names_fit.ok()) epoch.names_fit = add_name_apart(epoch.names_apart, of_rank.rank, name);
+}
+
 Status RootLedger::captured(const NodeCaptured& news) {
     INVARIANT(news.node >= 0 && static_cast<size_t>(news.node) < nodes_);  // the driver has checked it
     TAILRACE_TRY(check_new(news));
@@ -56,6 +63,7 @@ Status RootLedger::captured(const NodeCaptured& news) {
         epoch.captured_by.insert(news.node);
         epoch.arrays.resize(nodes_);
         epoch.arrays[static_cast<size_t>(news.node)] = news.arrays;
+        add_names(epoch, news);
         epoch.to_protect = redundancy_every_ > 0 && news.sequence % redundancy_every_ == 0;
     }
     if (sequence.failure.ok() && !news.status.ok()) sequence.failure = news.status;
@@ -76,8 +84,13 @@ Status RootLedger::captured(const NodeCaptured& news) {
             continue;
         }
         if (news.node == 0) decide(key, news.for_shared);
-        if (auto& epoch = epochs_[key]; epoch.everywhere(nodes_) && !epoch.ended)
-            orders_.emplace_back(JudgeArrays{key, std::exchange(epoch.arrays, {})});
+        if (auto& epoch = epochs_[key]; epoch.everywhere(nodes_) && !epoch.ended) {
+            epoch.names_apart = {};
+            if (const Status fit = epoch.names_fit; !fit.ok())
+                judged(key, fit);
+            else
+                orders_.emplace_back(JudgeArrays{key, std::exchange(epoch.arrays, {})});
+        }
     }
     forget_old();
     return {};

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "format/file_table.h"
 #include "ledger/agent_messages.h"
 
 namespace tailrace::internal {
@@ -75,6 +76,8 @@ class RootLedger {
     struct Epoch {
         std::set<int> captured_by;     // nodes
         std::vector<Residues> arrays;  // by node
+        FileNames names_apart;
+        Status names_fit;  // invalid_argument: two ranks' files cannot lie together
         bool to_protect = false;
         std::set<int> protecting_ended;  // nodes
         bool unprotected = false;        // some set could not protect it
@@ -100,6 +103,7 @@ class RootLedger {
         Status failure;
     };
     Status check_new(const NodeCaptured& news) const;
+    static void add_names(Epoch& epoch, const NodeCaptured& news);
     void decide(EpochKey key, bool for_shared);
     void start(EpochKey key);
     void keep_local(EpochKey key, std::string note);

@@ -243,6 +243,7 @@ Status Session::copy_regions(uint64_t epoch, const Result<std::vector<RegionSour
     if (!part.ok()) return copy.info.why;
     copy.news.stream = copy.part->stream;
     copy.news.apart_bytes = copy.part->apart_bytes;
+    copy.news.names_apart = std::move(copy.part->names_apart);
     copy.news.path = copy.part->path;
     return {};
 }

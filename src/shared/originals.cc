@@ -32,14 +32,6 @@ std::string parent_of(const std::string& path) {
     return path.substr(0, path.rfind('/'));
 }
 
-Status two_ranks(uint32_t rank, std::string_view name) {
-    return Status(
-        Code::invalid_argument,
-        fmt::format("rank {} and another rank have both saved a file \"{}\"; with files_as = original "
-                    "all files of an epoch lie together, so give each rank names of its own",
-                    rank, shortened(name)));
-}
-
 // ---- step 1 -------------------------------------------------------------------------------------
 
 class OriginalsWriter {
@@ -95,14 +87,13 @@ class OriginalsWriter {
     }
 
     Status write_file(EpochReader& reader, uint32_t rank, const EpochFile& file) {
-        if (file.name == file_list_name)
-            return Status(Code::invalid_argument, "this name is kept for the mark of a complete directory");
+        TAILRACE_TRY(add_name_apart(names_, rank, file.name));
         const auto path = join_path(root_, file.name);
         TAILRACE_TRY(make_directory(parent_of(path)));
         if (attempt_ == OriginalsAttempt::again) TAILRACE_TRY(remove_if_there(place_.storage, path));
         auto made =
             place_.storage.open(path, {.access = Access::create_new, .rights = file.rights & file_rights});
-        if (made.status().code() == Code::already_exists) return two_ranks(rank, file.name);
+        if (made.status().code() == Code::already_exists) return name_is_taken(rank, file.name);
         TAILRACE_TRY(made.status());
         TAILRACE_TRY(reader.read_in_pieces(rank, file_region(file.name), piece_bytes,
                                            [&](uint64_t offset, std::span<const std::byte> piece) -> Status {
@@ -118,6 +109,7 @@ class OriginalsWriter {
     const OriginalsPlace& place_;
     Storage& local_;
     const OriginalsAttempt attempt_;
+    FileNames names_;
     Throttle* const throttle_;
     const std::string root_;
     std::set<std::string> made_;
@@ -154,7 +146,7 @@ Result<FileList> list_of(const OriginalsPlace& place, EpochKey key) {
         if (!wants_originals(*manifest)) continue;
         TAILRACE_ASSIGN(const auto of_rank, files_of(*reader, rank));
         for (const auto& file : of_rank) {
-            if (!names.add(file.name).ok()) return two_ranks(rank, file.name);
+            TAILRACE_TRY(add_name_apart(names, rank, file.name));
             const Region* region = find_region(*manifest, file_region(file.name));
             list.files.push_back({file.name, file.rights, file.bytes, whole_checksum(*manifest, *region)});
         }

@@ -406,6 +406,8 @@ TEST_F(OriginalFilesTest, OneNameOfTwoRanksFailsTheEpochAndNoOther) {
             EXPECT_TRUE(session.wait(2, for_ever).ok());
         });
         expect_original(2, 2);
+        for (const auto& entry : fs::recursive_directory_iterator(scratch_ / "local"))
+            EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr(".e000000001.")));
         run(original_job(2, 1, concurrent), [&](int, Checkpointer&, OwnFiles&) {});
         EXPECT_THAT(names(), testing::ElementsAre(name_of(2)));
     }

@@ -4,6 +4,7 @@
 
 #include "base/invariant.h"
 #include "base/log.h"
+#include "format/original_files.h"
 #include "ledger/node_ledger.h"
 #include "ledger/rank_epochs.h"
 #include "ledger/root_ledger.h"
@@ -158,6 +159,44 @@ TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndVerifiedAndNothingElse) {
     ASSERT_THAT(both, SizeIs(2));
     EXPECT_TRUE(std::holds_alternative<ArraysFit>(both[0]));
     EXPECT_TRUE(std::holds_alternative<MayCommit>(both[1]));
+}
+
+// Before its plan is written. Nodes that finish an epoch after its program cannot know it.
+TEST(RootLedgerTest, FilesThatCannotLieTogetherAreFoundBeforeTheArraysAreJudged) {
+    RootDriver root(2, 2, QueuePolicy::wait, 4);
+    const auto save = [&](uint64_t epoch, std::vector<std::string> first, std::vector<std::string> second) {
+        root.captured({0, epoch, {{epoch, 1}}, true, {}, {}, {}, {{3, std::move(first)}}});
+        root.captured({1, epoch, {{epoch, 1}}, true, {}, {}, {}, {{4, std::move(second)}}});
+    };
+    save(1, {"a", "d/b"}, {"c"});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
+    save(2, {"a", "d/b"}, {"c", "d/b"});
+    const auto orders = root.ledger.take_orders();
+    ASSERT_THAT(orders, SizeIs(2)) << "the flush, and that it is refused";
+    const auto& ended = std::get<EpochEnded>(orders[1]);
+    EXPECT_TRUE(ended.refused);
+    EXPECT_THAT(ended.why.message(), HasSubstr("rank 4 and another rank have both saved a file \"d/b\""));
+    save(3, {"a"}, {"a/b"});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 3", "refused 3!"));
+    save(4, {"a"}, {"b", std::string(file_list_name)});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 4", "refused 4!"));
+    save(5, {"a"}, {"b"});
+    EXPECT_THAT(root.orders(), ElementsAre("flush 5"));
+}
+
+TEST(NodeLedgerTest, TheNodeTellsOfItsRanksFiles) {
+    NodeLedger ledger(2, 3);
+    for (const uint32_t rank : {4, 5, 6}) {
+        auto capture = capture_of(rank, 0, 10);
+        if (rank != 5) capture.names_apart = {"f" + std::to_string(rank)};
+        const auto whole = whole_with(ledger, capture);
+        if (!whole) continue;
+        ASSERT_THAT(whole->news.files, SizeIs(2));
+        EXPECT_EQ(whole->news.files[1].rank, 6u);
+        EXPECT_THAT(whole->news.files[1].names, ElementsAre("f6"));
+        return;
+    }
+    FAIL() << "it never was whole";
 }
 
 // Otherwise the epoch would be judged without the arrays of some node.

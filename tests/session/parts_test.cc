@@ -41,29 +41,31 @@ std::vector<AgentMessage> sample_messages() {
     flushed.node.statistics.received_bytes = 77;
     flushed.node.statistics.commit_seconds = 0.5;
     flushed.node.statistics.writers = {{1, 2, 3, 4, 0.1, 0.2, 0.3, 0.4}, {}};
-    return {Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, 40, "/a b/c", 0.5, 0.25},
-            NodeCaptured{4, 7, {{12, 3}, {13, 3}}, true, {}, {2, 99, 0.5, 0.75, 1.25, 0.1, 0.8}},
-            flushed,
-            Decision{{12, 3}, false},
-            GroupResult{{12, 3}, 2, failure, 1.5},
-            EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, true},
-            EpochEnded{{12, 3}, EpochState::kept_local, {}, 0.25, true, "by a setting"},
-            EpochFlushing{{12, 3}},
-            BackgroundEnded{failure},
-            SavesEnded{7},
-            EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, false, "", true},
-            ArraysAsked{{12, 3}, {true, {5, 6}, 7}},
-            ArraysAnswered{{12, 3}, facts},
-            MayCommit{{12, 3}},
-            ArraysFit{{12, 3}},
-            PartsVerified{{12, 3}, 7, failure},
-            Announced{{Question::save, 5, 9, true, "10 min since the last save"}},
-            Announced{{Question::stop, 2, UINT64_MAX}},
-            AnswersEnded{failure},
-            StopAsked{"signal TERM at rank 3"},
-            NodeProtected{{7, 2}, {3, false, "no space", 0.5, 100, 200}},
-            EpochProtected{{7, 2}, 0.5, 1},
-            PlanToKeep{{7, 2}, {{3, {{1, 5000, 4096, 9}}}, {4, {}}}}};
+    return {
+        Captured{7, {12, 3}, false, failure, {5, 100, 50, 99}, 40, "/a b/c", 0.5, 0.25, {}, {"a", "d/b"}},
+        NodeCaptured{
+            4, 7, {{12, 3}, {13, 3}}, true, {}, {2, 99, 0.5, 0.75, 1.25, 0.1, 0.8}, {}, {{5, {"a", "d/b"}}}},
+        flushed,
+        Decision{{12, 3}, false},
+        GroupResult{{12, 3}, 2, failure, 1.5},
+        EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, true},
+        EpochEnded{{12, 3}, EpochState::kept_local, {}, 0.25, true, "by a setting"},
+        EpochFlushing{{12, 3}},
+        BackgroundEnded{failure},
+        SavesEnded{7},
+        EpochEnded{{12, 3}, EpochState::failed, failure, 0.25, false, "", true},
+        ArraysAsked{{12, 3}, {true, {5, 6}, 7}},
+        ArraysAnswered{{12, 3}, facts},
+        MayCommit{{12, 3}},
+        ArraysFit{{12, 3}},
+        PartsVerified{{12, 3}, 7, failure},
+        Announced{{Question::save, 5, 9, true, "10 min since the last save"}},
+        Announced{{Question::stop, 2, UINT64_MAX}},
+        AnswersEnded{failure},
+        StopAsked{"signal TERM at rank 3"},
+        NodeProtected{{7, 2}, {3, false, "no space", 0.5, 100, 200}},
+        EpochProtected{{7, 2}, 0.5, 1},
+        PlanToKeep{{7, 2}, {{3, {{1, 5000, 4096, 9}}}, {4, {}}}}};
 }
 
 TEST(AgentMessageTest, EveryKindSurvivesARoundTrip) {
