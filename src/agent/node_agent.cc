@@ -299,7 +299,7 @@ Status NodeAgent::check_sender(int source, const AgentMessage& news) const {
     if (const auto* safe = std::get_if<NodeProtected>(&news)) named = safe->node.node;
     if (const auto* flushed = std::get_if<NodeFlushed>(&news)) named = flushed->node.node;
     if (const auto* offered = std::get_if<NodeOffered>(&news)) named = offered->offer.node;
-    if (const auto* verified = std::get_if<PartsVerified>(&news)) named = verified->node;
+    if (const auto* prepared = std::get_if<NodePrepared>(&news)) named = prepared->node;
     if (std::holds_alternative<GroupOffered>(news)) named = own_group().first_node;
     if (named != node)
         return Status(Code::transport, fmt::format("rank {} of node {} sent a message that is about node {}",
@@ -419,7 +419,7 @@ void NodeAgent::start(EpochKey key, Epoch& epoch) {
     epoch.flushing = Flushing::running;
     tell_ranks(epoch, EpochFlushing{key});
     aggregator_->start(std::move(job));
-    if (epoch.recovered) return;  // was verified when the session began
+    if (epoch.recovered) return;  // was prepared when the session began
     commit_checks_.prepare(key, parts_of(key));
 }
 

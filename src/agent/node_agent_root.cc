@@ -22,7 +22,7 @@ void NodeAgent::root_input(const AgentMessage& message) {
     if (recorder_) recorder_->hear(message);
     if (const auto* safe = std::get_if<NodeProtected>(&message)) root_->node_protected(*safe);
     if (const auto* result = std::get_if<GroupResult>(&message)) root_->result(*result);
-    if (const auto* verified = std::get_if<PartsVerified>(&message)) root_->verified(*verified);
+    if (const auto* prepared = std::get_if<NodePrepared>(&message)) root_->prepared(*prepared);
     if (const auto* saves = std::get_if<SavesEnded>(&message))
         root_->end_from(saves->sequence, saves_ended_why());
     if (const auto* stop = std::get_if<StopAsked>(&message)) on_stop_asked(*stop);
@@ -93,7 +93,7 @@ void NodeAgent::on_verdict(EpochKey key, const Status& verdict) {
 }
 
 void NodeAgent::on_prepared(EpochKey key, const Status& prepared) {
-    to_root(PartsVerified{key, context_.node, prepared.with_context(fmt::format("node {}", context_.node))});
+    to_root(NodePrepared{key, context_.node, prepared.with_context(fmt::format("node {}", context_.node))});
 }
 
 void NodeAgent::commit(const EpochEnded& committed) {

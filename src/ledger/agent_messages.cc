@@ -130,7 +130,7 @@ void fields(Codec& codec, MayCommit& m) {
 }
 
 template <class Codec>
-void fields(Codec& codec, PartsVerified& m) {
+void fields(Codec& codec, NodePrepared& m) {
     codec(m.key);
     codec.number(m.node);
     codec(m.status);

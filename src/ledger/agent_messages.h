@@ -7,7 +7,7 @@
 //   ArraysAsked      root -> agents            what do the tables of this epoch say
 //   ArraysAnswered   agent -> the agent above it in a binary tree, up to the root
 //   ArraysFit        root -> agents            all ranks have captured it, and its arrays fit together
-//   PartsVerified    agent -> root             whether this node's captured parts are sound,
+//   NodePrepared    agent -> root             whether this node's captured parts are sound,
 //                                              and its files written as they were
 //   MayCommit        root -> agents            it can be restored: leaders may write their slots
 //   NodeProtected    agent -> root             whether this node's set has protected it
@@ -160,7 +160,7 @@ struct ArraysFit {
     EpochKey key;
 };
 
-struct PartsVerified {
+struct NodePrepared {
     EpochKey key;
     int node = 0;
     // corrupt: a part is not what was captured. invalid_argument: the parts can never be an epoch.
@@ -195,7 +195,7 @@ struct StopAsked {
 
 using AgentMessage = std::variant<Captured, NodeCaptured, Decision, GroupResult, EpochEnded, EpochFlushing,
                                   BackgroundEnded, NodeFlushed, SavesEnded, ArraysAsked, ArraysAnswered,
-                                  MayCommit, PartsVerified, ArraysFit, Announced, AnswersEnded, StopAsked,
+                                  MayCommit, NodePrepared, ArraysFit, Announced, AnswersEnded, StopAsked,
                                   NodeProtected, EpochProtected, PlanToKeep, NodeOffered, GroupOffered>;
 
 std::vector<std::byte> encode(const AgentMessage& message);

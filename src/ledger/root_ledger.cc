@@ -124,11 +124,11 @@ void RootLedger::judged(EpochKey key, const Status& verdict) {
     end_if_whole(key);
 }
 
-void RootLedger::verified(const PartsVerified& news) {
+void RootLedger::prepared(const NodePrepared& news) {
     auto& epoch = epochs_[news.key];
     if (epoch.ended) return;
     if (news.status.ok()) {
-        epoch.nodes_verified.insert(news.node);
+        epoch.nodes_prepared.insert(news.node);
         allow_if_sound(news.key);
         return;
     }
@@ -145,8 +145,8 @@ void RootLedger::verified(const PartsVerified& news) {
 
 void RootLedger::allow_if_sound(EpochKey key) {
     const auto& epoch = epochs_[key];
-    INVARIANT(epoch.nodes_verified.size() <= nodes_ && !(epoch.judged && epoch.refused));
-    if (epoch.judged && epoch.nodes_verified.size() == nodes_ && !epoch.ended)
+    INVARIANT(epoch.nodes_prepared.size() <= nodes_ && !(epoch.judged && epoch.refused));
+    if (epoch.judged && epoch.nodes_prepared.size() == nodes_ && !epoch.ended)
         orders_.emplace_back(MayCommit{key});
 }
 

@@ -10,9 +10,9 @@
 // Where ranks may not communicate in the background, every rank runs the same RootLedger on the
 // same inputs in the same order, and so arrives at the same orders.
 //
-// No epoch is committed before its arrays are judged and its captured parts are verified on all
-// nodes: leaders wait for MayCommit. No epoch is kept before its arrays are judged, and before it is
-// known whether it is protected from the loss of nodes.
+// No epoch is committed before its arrays are judged and its nodes are prepared: captured parts are verified,
+// and files written as they were, on all nodes: leaders wait for MayCommit. No epoch is kept before its
+// arrays are judged, and before it is known whether it is protected from the loss of nodes.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ class RootLedger {
     // An epoch of an earlier run that every node will flush.
     void recovered(EpochKey key);
     void result(const GroupResult& result);
-    // One node has read its captured parts: ok, or why the epoch must not be committed.
-    void verified(const PartsVerified& news);
+    // One node is prepared: ok, or why the epoch must not be committed.
+    void prepared(const NodePrepared& news);
     // The verdict on an epoch's arrays: ok, or why it cannot be restored and is refused.
     void judged(EpochKey key, const Status& verdict);
     // As NodeLedger::end_from. An epoch fails even if some nodes have captured it completely,
@@ -82,7 +82,7 @@ class RootLedger {
         std::set<int> protecting_ended;  // nodes
         bool unprotected = false;        // some set could not protect it
         double protect_seconds = 0;      // of the slowest node
-        std::set<int> nodes_verified;
+        std::set<int> nodes_prepared;
         bool judged = false;  // with a good verdict
         bool refused = false;
         std::optional<bool> flush;  // empty: not decided yet

@@ -152,7 +152,7 @@ TEST(AgentProcessMessageTest, AnotherVersionIsNamed) {
     bytes[4] = std::byte{9};
     const auto decoded = decode_agent_process_message(bytes);
     EXPECT_EQ(decoded.status().code(), Code::unsupported);
-    EXPECT_NE(decoded.status().message().find("versions 9 and 3"), std::string::npos)
+    EXPECT_NE(decoded.status().message().find("versions 9 and 4"), std::string::npos)
         << decoded.status().message();
 }
 

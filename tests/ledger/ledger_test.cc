@@ -141,18 +141,18 @@ TEST(RootLedgerTest, LeadersMayCommitWhatWasJudgedAndVerifiedAndNothingElse) {
     const auto verdict = root.ledger.take_orders();
     ASSERT_THAT(verdict, SizeIs(1));
     EXPECT_EQ(std::get<ArraysFit>(verdict[0]).key, (EpochKey{1, 1}));
-    root.ledger.verified({{1, 1}, 1, {}});
-    root.ledger.verified({{1, 1}, 1, {}});
+    root.ledger.prepared({{1, 1}, 1, {}});
+    root.ledger.prepared({{1, 1}, 1, {}});
     EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "one of two nodes, twice";
-    root.ledger.verified({{1, 1}, 0, {}});
+    root.ledger.prepared({{1, 1}, 0, {}});
     const auto more = root.ledger.take_orders();
     ASSERT_THAT(more, SizeIs(1));
     EXPECT_EQ(std::get<MayCommit>(more[0]).key, (EpochKey{1, 1}));
 
     root.captured_everywhere(1, 2);
     (void)root.ledger.take_orders();
-    root.ledger.verified({{2, 1}, 0, {}});
-    root.ledger.verified({{2, 1}, 1, {}});
+    root.ledger.prepared({{2, 1}, 0, {}});
+    root.ledger.prepared({{2, 1}, 1, {}});
     EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "not judged";
     root.ledger.judged({2, 1}, {});
     const auto both = root.ledger.take_orders();
@@ -231,8 +231,8 @@ TEST(RootLedgerTest, APartThatIsNotSoundEndsTheEpochAtOnce) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
     root.captured_everywhere(0, 1);
     EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
-    root.ledger.verified({{1, 1}, 0, Status(Code::corrupt, "a flipped bit")});
-    root.ledger.verified({{1, 1}, 1, {}});
+    root.ledger.prepared({{1, 1}, 0, Status(Code::corrupt, "a flipped bit")});
+    root.ledger.prepared({{1, 1}, 1, {}});
     EXPECT_THAT(root.orders(), ElementsAre("failed 1!"));
     root.flushed(1);
     EXPECT_THAT(root.orders(), IsEmpty());
@@ -245,14 +245,14 @@ TEST(RootLedgerTest, APartThatCouldNotBeReadKeepsTheOthers) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
     root.captured_everywhere(0, 1);
     EXPECT_THAT(root.orders(), ElementsAre("flush 1"));  // and judged
-    root.ledger.verified({{1, 1}, 0, why});
+    root.ledger.prepared({{1, 1}, 0, why});
     EXPECT_THAT(root.orders(), ElementsAre("failed 1"));
     root.flushed(1, Status(Code::aborted, "given up"));
     EXPECT_THAT(root.orders(), IsEmpty());
 
     root.captured_everywhere(1, 2);
     (void)root.ledger.take_orders();
-    root.ledger.verified({{2, 1}, 1, why});
+    root.ledger.prepared({{2, 1}, 1, why});
     EXPECT_THAT(root.ledger.take_orders(), IsEmpty()) << "it is not known whether the epoch exists";
     root.ledger.judged({2, 1}, {});
     const auto orders = root.ledger.take_orders();
@@ -267,7 +267,7 @@ TEST(RootLedgerTest, FilesThatDoNotGoTogetherAreRefused) {
     RootDriver root(2, 2, QueuePolicy::wait, 2);
     root.captured_everywhere(0, 1);
     EXPECT_THAT(root.orders(), ElementsAre("flush 1"));
-    root.ledger.verified({{1, 1}, 0, Status(Code::invalid_argument, "two files of one name")});
+    root.ledger.prepared({{1, 1}, 0, Status(Code::invalid_argument, "two files of one name")});
     EXPECT_THAT(root.orders(), ElementsAre("refused 1!"));
 }
 

@@ -193,7 +193,7 @@ TEST_F(BackgroundEndedTest, AMessageThatCannotBeIsRefusedWithASentence) {
         if (auto* captured = std::get_if<Captured>(&message)) captured->stream.rank = 5;
     });
     save_changed(4, "rank 4 of node 2 sent an order that only rank 0 gives", [](AgentMessage& message) {
-        if (auto* verified = std::get_if<PartsVerified>(&message)) message = MayCommit{verified->key};
+        if (auto* verified = std::get_if<NodePrepared>(&message)) message = MayCommit{verified->key};
     });
     // Twice the same: neither is taken for another's.
     save_changed(3, "rank 3 told node 1 of its save number 1 after its save number 1",
@@ -205,7 +205,7 @@ TEST_F(BackgroundEndedTest, AMessageThatCannotBeIsRefusedWithASentence) {
                      if (auto* captured = std::get_if<NodeCaptured>(&message)) captured->sequence = 0;
                  });
     save_changed(4, "node 2 told node 0 of the arrays of", [](AgentMessage& message) {
-        if (auto* fits = std::get_if<PartsVerified>(&message)) message = ArraysAnswered{fits->key, {}};
+        if (auto* fits = std::get_if<NodePrepared>(&message)) message = ArraysAnswered{fits->key, {}};
     });
 }
 

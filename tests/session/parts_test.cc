@@ -58,7 +58,7 @@ std::vector<AgentMessage> sample_messages() {
         ArraysAnswered{{12, 3}, facts},
         MayCommit{{12, 3}},
         ArraysFit{{12, 3}},
-        PartsVerified{{12, 3}, 7, failure},
+        NodePrepared{{12, 3}, 7, failure},
         Announced{{Question::save, 5, 9, true, "10 min since the last save"}},
         Announced{{Question::stop, 2, UINT64_MAX}},
         AnswersEnded{failure},
