@@ -60,9 +60,10 @@ ProtectSettings protect_settings(const JobContext& context) {
 Result<std::unique_ptr<Protector>> make_protector(const JobContext& context, std::function<void()> wake) {
     if (context.sets.sets.empty()) return std::unique_ptr<Protector>();
     const auto settings = protect_settings(context);
-    return Protector::create(
-        {settings.directory, settings.sync, settings.bandwidth_cap, writer_priority(context.config)},
-        context.sets, context.topology, context.node, *context.transport, *context.local, std::move(wake));
+    return Protector::create({settings.directory, settings.sync, settings.bandwidth_cap,
+                              writer_priority(context.config), std::max(1u, context.config.queue_epochs)},
+                             context.sets, context.topology, context.node, *context.transport, *context.local,
+                             std::move(wake));
 }
 
 ProtectJob protect_job_of(const JobContext& context, EpochKey key, std::span<const Captured> captures) {

@@ -13,13 +13,16 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "aggregate/writer_pool.h"
 #include "memory/buffer_pool.h"
 #include "protect/messages.h"
 #include "protect/protect_object.h"
+#include "protect/protector.h"
 #include "protect/set_layout.h"
+#include "threads/executor.h"
 #include "transport/transport.h"
 
 namespace tailrace::internal {
@@ -109,6 +112,29 @@ class Keeper {
     size_t tasks_ = 0;
     bool made_ = false;
     Status failure_;
+};
+
+// What a protector knows of an epoch that it has begun.
+struct EpochUnderWay {
+    ProtectJob job;
+    SteadyClock::time_point started = SteadyClock::now();
+    std::map<uint32_t, std::vector<StreamInfo>> tables;  // by position, this node's own included
+    std::shared_ptr<LogicalPart> part;
+    std::shared_ptr<const SetLayout> layout;
+    std::shared_ptr<ObjectWriter> writer;
+    std::unique_ptr<Keeper> keeper;
+    std::set<uint32_t> done;  // members that have their objects
+    Status failure;           // once it is set, nothing new is begun
+    size_t giving = 0;        // reads and sends for other members
+    size_t tasks = 0;         // on the object as a whole
+    bool finishing = false, discarding = false, discarded = false;
+    uint64_t sent_bytes = 0;
+
+    const EpochKey& key() const { return job.identity.key; }
+    bool made() const { return keeper && keeper->made(); }
+    bool nothing_in_flight() const {
+        return giving == 0 && tasks == 0 && (!keeper || keeper->nothing_in_flight());
+    }
 };
 
 }  // namespace tailrace::internal

@@ -36,28 +36,8 @@ namespace {
 constexpr size_t pool_alignment = 4096;
 constexpr uint32_t worker_threads = 2;
 constexpr size_t max_fates = 1024;
-
-struct Epoch {
-    ProtectJob job;
-    SteadyClock::time_point started = SteadyClock::now();
-    std::map<uint32_t, std::vector<StreamInfo>> tables;  // by position, this node's own included
-    std::shared_ptr<LogicalPart> part;
-    std::shared_ptr<const SetLayout> layout;
-    std::shared_ptr<ObjectWriter> writer;
-    std::unique_ptr<Keeper> keeper;
-    std::set<uint32_t> done;  // members that have their objects
-    Status failure;           // once it is set, nothing new is begun
-    size_t giving = 0;        // reads and sends for other members
-    size_t tasks = 0;         // on the object as a whole
-    bool finishing = false, discarding = false, discarded = false;
-    uint64_t sent_bytes = 0;
-
-    const EpochKey& key() const { return job.identity.key; }
-    bool made() const { return keeper && keeper->made(); }
-    bool nothing_in_flight() const {
-        return giving == 0 && tasks == 0 && (!keeper || keeper->nothing_in_flight());
-    }
-};
+constexpr size_t begun_at_once = 2;  // one is made while the other one ends
+constexpr const char* left_out = "newer epochs came before its turn";
 
 struct Grave {
     std::unique_ptr<BufferPool> pools[2];
@@ -92,7 +72,9 @@ class NodeProtector final : public Protector {
     Status abandoned() const override { return broken_; }
     bool step() override;
     std::vector<ProtectResult> take_results() override { return std::exchange(results_, {}); }
-    bool idle() const override { return epochs_.empty() && asked_.empty() && sends_.empty(); }
+    bool idle() const override {
+        return epochs_.empty() && waiting_.empty() && asked_.empty() && sends_.empty();
+    }
     bool moving() const override;
     size_t most_buffers_used() const override { return work_pool_->most_taken() + send_pool_->most_taken(); }
 
@@ -109,12 +91,15 @@ class NodeProtector final : public Protector {
     int rank_of(uint32_t position) const { return topology_.representative(set_.nodes[position]); }
     std::optional<uint32_t> position_of_rank(int rank) const;
     Status here(const Status& status) const { return status.with_context(fmt::format("node {}", node_)); }
-    Epoch* find(EpochKey key);
+    EpochUnderWay* find(EpochKey key);
+    void begin(std::deque<ProtectJob>::iterator next);
+    bool begin_waiting();
+    void end_waiting(EpochKey key);
     void tell(uint32_t position, const ProtectMessage& message);
     void tell_others(const ProtectMessage& message);
     void transport_broke(const Status& why);
     void remember_fate(EpochKey key, const Status& why);
-    void add_result(const Epoch& epoch, const Status& status);
+    void add_result(const EpochUnderWay& epoch, const Status& status);
 
     void take(uint32_t from, const TableMessage& message);
     void take(uint32_t from, const AskMessage& message);
@@ -123,13 +108,14 @@ class NodeProtector final : public Protector {
     void take(uint32_t from, const DoneMessage& message);
     void take(uint32_t from, const UnprotectedMessage& message);
 
-    void take_table(Epoch& epoch, uint32_t from, const TableMessage& message);
-    void fail(Epoch& epoch, const Status& why, bool tell_them = true);
-    void submit(Epoch& epoch, std::function<Status()> work, std::function<void(Epoch&, const Status&)> then);
-    bool lay_out(Epoch& epoch);
-    bool finish(Epoch& epoch);
+    void take_table(EpochUnderWay& epoch, uint32_t from, const TableMessage& message);
+    void fail(EpochUnderWay& epoch, const Status& why, bool tell_them = true);
+    void submit(EpochUnderWay& epoch, std::function<Status()> work,
+                std::function<void(EpochUnderWay&, const Status&)> then);
+    bool lay_out(EpochUnderWay& epoch);
+    bool finish(EpochUnderWay& epoch);
     bool answer_asks();
-    void give(Epoch& epoch, const Asked& asked, Buffer buffer);
+    void give(EpochUnderWay& epoch, const Asked& asked, Buffer buffer);
     bool test_sends();
     bool test_orphans();
     bool end_epochs();
@@ -146,7 +132,9 @@ class NodeProtector final : public Protector {
     Throttle throttle_;
     WriterPool workers_;
 
-    std::list<Epoch> epochs_;           // in the order in which they were started
+    std::list<EpochUnderWay> epochs_;  // those that have begun, in the order in which they were started
+    std::deque<ProtectJob> waiting_;   // the others
+    bool said_that_some_are_left_out_ = false;
     std::map<EpochKey, Status> fates_;  // of epochs that failed before this node started them
     std::map<EpochKey, std::map<uint32_t, TableMessage>> early_;  // tables that came before the start
     RecentKeys ended_;
@@ -183,13 +171,13 @@ NodeProtector::~NodeProtector() {
 
 // ---- epochs -------------------------------------------------------------------------------------
 
-Epoch* NodeProtector::find(EpochKey key) {
-    for (Epoch& epoch : epochs_)
+EpochUnderWay* NodeProtector::find(EpochKey key) {
+    for (EpochUnderWay& epoch : epochs_)
         if (epoch.key() == key) return &epoch;
     return nullptr;
 }
 
-void NodeProtector::add_result(const Epoch& epoch, const Status& status) {
+void NodeProtector::add_result(const EpochUnderWay& epoch, const Status& status) {
     ProtectResult result;
     result.key = epoch.key();
     result.status = status;
@@ -200,8 +188,41 @@ void NodeProtector::add_result(const Epoch& epoch, const Status& status) {
 }
 
 void NodeProtector::start(ProtectJob job) {
-    Epoch fresh;
-    fresh.job = std::move(job);
+    waiting_.push_back(std::move(job));
+    (void)begin_waiting();
+}
+
+// The oldest epoch that some node of the set has begun has begun, or ended, on all of them. So no node leaves
+// it out, and it comes to its end.
+bool NodeProtector::begin_waiting() {
+    bool moved = false;
+    while (!waiting_.empty() && (epochs_.size() < begun_at_once || !broken_.ok())) {
+        begin(waiting_.begin());
+        moved = true;
+    }
+    while (waiting_.size() > options_.most_waiting) {
+        const EpochKey oldest = waiting_.front().identity.key;
+        if (node_ == 0 && !std::exchange(said_that_some_are_left_out_, true))
+            log(LogLevel::warning,
+                "{} is not protected from the loss of a node, and others may follow: {}. Raise "
+                "redundancy_every, to protect every n-th save",
+                to_string(oldest), left_out);
+        give_up(oldest, Status(Code::aborted, left_out));
+    }
+    return moved;
+}
+
+// Its fate is known, so it has its result at once.
+void NodeProtector::end_waiting(EpochKey key) {
+    const auto found = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&](const ProtectJob& job) { return job.identity.key == key; });
+    if (found != waiting_.end()) begin(found);
+}
+
+void NodeProtector::begin(std::deque<ProtectJob>::iterator next) {
+    EpochUnderWay fresh;
+    fresh.job = std::move(*next);
+    waiting_.erase(next);
     const EpochKey key = fresh.key();
     Status why = broken_;
     if (find(key) != nullptr || ended_.has(key))
@@ -216,7 +237,7 @@ void NodeProtector::start(ProtectJob job) {
         early_.erase(key);
         return add_result(fresh, why);
     }
-    Epoch& epoch = epochs_.emplace_back(std::move(fresh));
+    EpochUnderWay& epoch = epochs_.emplace_back(std::move(fresh));
     const TableMessage own{epoch.job.identity, epoch.job.parts};
     epoch.tables[position_] = own.parts;
     MemberParts member{static_cast<uint32_t>(node_), own.parts};
@@ -234,10 +255,11 @@ void NodeProtector::start(ProtectJob job) {
 
 void NodeProtector::give_up(EpochKey key, const Status& reason) {
     if (ended_.has(key) || set_.redundancy.scheme == Scheme::none) return;
-    if (Epoch* epoch = find(key)) return fail(*epoch, here(reason));
+    if (EpochUnderWay* epoch = find(key)) return fail(*epoch, here(reason));
     if (fates_.contains(key)) return;
     remember_fate(key, here(reason));
     tell_others(UnprotectedMessage{key, here(reason)});
+    end_waiting(key);
 }
 
 void NodeProtector::remember_fate(EpochKey key, const Status& why) {
@@ -246,7 +268,7 @@ void NodeProtector::remember_fate(EpochKey key, const Status& why) {
     if (fates_.size() > max_fates) fates_.erase(fates_.begin());
 }
 
-void NodeProtector::fail(Epoch& epoch, const Status& why, bool tell_them) {
+void NodeProtector::fail(EpochUnderWay& epoch, const Status& why, bool tell_them) {
     if (!epoch.failure.ok() || why.ok()) return;
     epoch.failure = why;
     if (epoch.keeper) epoch.keeper->fail(why);
@@ -254,12 +276,12 @@ void NodeProtector::fail(Epoch& epoch, const Status& why, bool tell_them) {
 }
 
 // Runs `work` on a thread, and then `then`, if the epoch is still there.
-void NodeProtector::submit(Epoch& epoch, std::function<Status()> work,
-                           std::function<void(Epoch&, const Status&)> then) {
+void NodeProtector::submit(EpochUnderWay& epoch, std::function<Status()> work,
+                           std::function<void(EpochUnderWay&, const Status&)> then) {
     ++epoch.tasks;
     workers_.submit(Urgency::urgent, std::move(work),
                     [this, key = epoch.key(), then = std::move(then)](const Status& outcome) {
-                        Epoch* found = find(key);
+                        EpochUnderWay* found = find(key);
                         INVARIANT(found != nullptr && found->tasks > 0);
                         --found->tasks;
                         then(*found, outcome);
@@ -267,7 +289,7 @@ void NodeProtector::submit(Epoch& epoch, std::function<Status()> work,
 }
 
 // All tables are there: the object can be begun.
-bool NodeProtector::lay_out(Epoch& epoch) {
+bool NodeProtector::lay_out(EpochUnderWay& epoch) {
     if (epoch.layout || epoch.tables.size() < members()) return false;
     std::vector<std::vector<StreamInfo>> parts;
     for (auto& [position, table] : epoch.tables) parts.push_back(table);
@@ -290,7 +312,7 @@ bool NodeProtector::lay_out(Epoch& epoch) {
                             ObjectWriter::create(local_, options_.directory, std::move(head), options_.sync));
             return {};
         },
-        [this, made](Epoch& opened, const Status& outcome) {
+        [this, made](EpochUnderWay& opened, const Status& outcome) {
             if (!outcome.ok()) return fail(opened, here(outcome));
             opened.writer = *made;
             KeeperServices services{
@@ -308,12 +330,12 @@ bool NodeProtector::lay_out(Epoch& epoch) {
     return true;
 }
 
-bool NodeProtector::finish(Epoch& epoch) {
+bool NodeProtector::finish(EpochUnderWay& epoch) {
     if (epoch.finishing || !epoch.failure.ok() || !epoch.made()) return false;
     epoch.finishing = true;
     submit(
         epoch, [writer = epoch.writer] { return writer->finish(); },
-        [this](Epoch& finished, const Status& outcome) {
+        [this](EpochUnderWay& finished, const Status& outcome) {
             if (!outcome.ok()) return fail(finished, here(outcome));
             if (!finished.failure.ok()) return;
             finished.done.insert(position_);
@@ -364,12 +386,12 @@ void NodeProtector::handle(int source, std::span<const std::byte> message) {
 void NodeProtector::take(uint32_t from, const TableMessage& message) {
     const EpochKey key = message.identity.key;
     if (ended_.has(key) || fates_.contains(key)) return;
-    if (Epoch* epoch = find(key)) return take_table(*epoch, from, message);
+    if (EpochUnderWay* epoch = find(key)) return take_table(*epoch, from, message);
     early_[key].emplace(from, message);
     if (early_.size() > max_fates) early_.erase(early_.begin());
 }
 
-void NodeProtector::take_table(Epoch& epoch, uint32_t from, const TableMessage& message) {
+void NodeProtector::take_table(EpochUnderWay& epoch, uint32_t from, const TableMessage& message) {
     if (message.identity != epoch.job.identity)
         return fail(epoch, here(Status(Code::failed_state,
                                        fmt::format("node {} has captured {} in another run, or elsewhere",
@@ -382,25 +404,26 @@ void NodeProtector::take(uint32_t from, const AskMessage& message) {
 }
 
 void NodeProtector::take(uint32_t from, const DataMessage& message) {
-    Epoch* epoch = find(message.key);
+    EpochUnderWay* epoch = find(message.key);
     if (epoch != nullptr && epoch->keeper) return epoch->keeper->take(from, message);
     transport_broke(Status(Code::transport, fmt::format("node {} sends data of {} that no node has requested",
                                                         set_.nodes[from], to_string(message.key))));
 }
 
 void NodeProtector::take(uint32_t from, const RefusedMessage& message) {
-    if (Epoch* epoch = find(message.key); epoch != nullptr && epoch->keeper)
+    if (EpochUnderWay* epoch = find(message.key); epoch != nullptr && epoch->keeper)
         epoch->keeper->take(from, message);
 }
 
 void NodeProtector::take(uint32_t from, const DoneMessage& message) {
-    if (Epoch* epoch = find(message.key)) epoch->done.insert(from);
+    if (EpochUnderWay* epoch = find(message.key)) epoch->done.insert(from);
 }
 
 void NodeProtector::take(uint32_t, const UnprotectedMessage& message) {
     if (ended_.has(message.key)) return;
-    if (Epoch* epoch = find(message.key)) return fail(*epoch, message.why, false);
+    if (EpochUnderWay* epoch = find(message.key)) return fail(*epoch, message.why, false);
     if (!fates_.contains(message.key)) remember_fate(message.key, message.why);
+    end_waiting(message.key);
 }
 
 // ---- giving to others ---------------------------------------------------------------------------
@@ -409,7 +432,7 @@ bool NodeProtector::answer_asks() {
     bool moved = false;
     while (!asked_.empty()) {
         const Asked asked = asked_.front();
-        Epoch* epoch = find(asked.ask.key);
+        EpochUnderWay* epoch = find(asked.ask.key);
         const bool sound = epoch != nullptr && epoch->part && asked.ask.bytes > 0 &&
                            asked.ask.bytes <= protect_buffer_bytes &&
                            asked.ask.offset <= epoch->part->bytes() &&
@@ -428,7 +451,7 @@ bool NodeProtector::answer_asks() {
     return moved;
 }
 
-void NodeProtector::give(Epoch& epoch, const Asked& asked, Buffer taken) {
+void NodeProtector::give(EpochUnderWay& epoch, const Asked& asked, Buffer taken) {
     ++epoch.giving;
     ++reading_;
     auto buffer = std::make_shared<Buffer>(std::move(taken));
@@ -440,7 +463,7 @@ void NodeProtector::give(Epoch& epoch, const Asked& asked, Buffer taken) {
         },
         [this, asked, buffer](const Status& outcome) {
             --reading_;
-            Epoch* found = find(asked.ask.key);
+            EpochUnderWay* found = find(asked.ask.key);
             INVARIANT(found != nullptr && found->giving > 0);
             if (!outcome.ok()) fail(*found, here(outcome));
             if (!found->failure.ok() || !broken_.ok()) {
@@ -471,7 +494,7 @@ bool NodeProtector::test_sends() {
             ++send;
             continue;
         }
-        Epoch* epoch = find(send->key);
+        EpochUnderWay* epoch = find(send->key);
         INVARIANT(epoch != nullptr && epoch->giving > 0);
         --epoch->giving;
         epoch->sent_bytes += **done;
@@ -489,7 +512,7 @@ bool NodeProtector::step() {
     moved = test_orphans() || moved;
     moved = answer_asks() || moved;
     bool may_begin = true;
-    for (Epoch& epoch : epochs_) {
+    for (EpochUnderWay& epoch : epochs_) {
         if (!broken_.ok()) fail(epoch, broken_, false);
         if (epoch.failure.ok()) moved = lay_out(epoch) || moved;
         if (epoch.keeper) {
@@ -500,16 +523,17 @@ bool NodeProtector::step() {
         if (epoch.failure.ok() && !epoch.made()) may_begin = false;
     }
     if (!broken_.ok()) {
-        for (Epoch& epoch : epochs_)
+        for (EpochUnderWay& epoch : epochs_)
             if (epoch.keeper) epoch.keeper->disconnect(orphans_);
         for (auto& send : sends_) {
-            if (Epoch* epoch = find(send.key)) --epoch->giving;
+            if (EpochUnderWay* epoch = find(send.key)) --epoch->giving;
             orphans_.push_back(std::move(send.what));
         }
         sends_.clear();
         asked_.clear();
     }
-    return end_epochs() || moved;
+    moved = end_epochs() || moved;
+    return begin_waiting() || moved;
 }
 
 bool NodeProtector::test_orphans() {
@@ -537,7 +561,7 @@ bool NodeProtector::end_epochs() {
                         writer->discard();
                         return Status();
                     },
-                    [](Epoch& gone, const Status&) { gone.discarded = true; });
+                    [](EpochUnderWay& gone, const Status&) { gone.discarded = true; });
             ++epoch;
             continue;
         }
@@ -551,7 +575,7 @@ bool NodeProtector::end_epochs() {
 
 bool NodeProtector::moving() const {
     if (!sends_.empty() || !asked_.empty() || reading_ > 0) return true;
-    for (const Epoch& epoch : epochs_)
+    for (const EpochUnderWay& epoch : epochs_)
         if (epoch.keeper && epoch.keeper->moving()) return true;
     return false;
 }

@@ -15,6 +15,10 @@
 // are answered for any epoch, also one that has ended here. So every node of a set must start the same
 // epochs in the same order, or give them up, and its owner must drive it until all others are idle.
 //
+// Two epochs are under way at a time, and more wait. If too many wait, because epochs are captured faster
+// than they are protected, the oldest of these is given up on the whole set. Its parts would fill the
+// node-local tier otherwise.
+//
 // An epoch that cannot be protected is not failed by it: the result says why, and no object of this
 // node stays. Its parts must stay until the result has come.
 //
@@ -49,6 +53,7 @@ struct ProtectorOptions {
     bool sync = false;           // setting local_sync
     uint64_t bandwidth_cap = 0;  // bytes per second that this node sends; 0: no cap
     Priority priority;
+    size_t most_waiting = 2;  // epochs; at least 1
 };
 
 struct ProtectJob {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "format/hostile.h"
@@ -182,6 +183,46 @@ TEST(ProtectorTest, NodesThatStartAtAnyTimeAgree) {
         });
         for (const auto& of_node : results)
             for (const auto& result : of_node) EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+    }
+}
+
+// Otherwise their parts fill the node-local tier. The first ones are under way, and the newest ones wait.
+TEST(ProtectorTest, EpochsThatComeTooFastAreLeftOutOnAllNodes) {
+    const auto seed = test_seed();
+    SCOPED_TRACE(seed_text(seed));
+    Random random(seed);
+    const auto job = job_of({1, 1, 1});
+    const auto sets = make_sets(domains_of(job), scheme("xor"), 8);
+    for (int round = 0; round < 10; ++round) {
+        World world;
+        std::vector<EpochKey> keys;
+        for (uint64_t epoch = 1; epoch <= 12; ++epoch) keys.push_back({epoch, 3});
+        for (const auto& key : keys) world.capture(job, key, uid, {200'000, 70'000, 3'000}, random);
+        std::vector<std::vector<uint64_t>> when(3);
+        for (auto& of_node : when)
+            for (size_t i = 0; i < keys.size(); ++i)
+                of_node.push_back((i == 0 ? 0 : of_node.back()) + (round == 0 ? 0 : below(random, 8)));
+        const auto results = run_set(world, job, sets, keys, [&](Node& node, uint64_t now) {
+            for (size_t i = 0; i < keys.size(); ++i)
+                if (when[static_cast<size_t>(node.number)][i] == now) start(world, job, node, keys[i]);
+        });
+        std::map<EpochKey, std::set<Code>> outcomes;
+        for (const auto& of_node : results) {
+            ASSERT_EQ(of_node.size(), keys.size());
+            for (const auto& result : of_node) outcomes[result.key].insert(result.status.code());
+        }
+        size_t left_out = 0;
+        for (const auto& [key, codes] : outcomes) {
+            EXPECT_THAT(codes, testing::SizeIs(1)) << "one outcome on all nodes, " << to_string(key);
+            left_out += codes.contains(Code::aborted) ? 1 : 0;
+        }
+        for (const auto& key : {keys.front(), keys.back()})
+            EXPECT_THAT(outcomes[key], testing::ElementsAre(Code::ok)) << to_string(key);
+        if (round == 0) {
+            EXPECT_EQ(left_out, 8u) << "two are under way, two may wait";
+        }
+        for (int node = 0; node < 3; ++node)
+            EXPECT_EQ(world.files("m" + std::to_string(node), node).size(), 2 * keys.size() - left_out);
     }
 }
 
