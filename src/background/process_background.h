@@ -81,7 +81,9 @@ class ProcessBackground final : public Background,
 
     // ---- the channel; the thread that holds the mail's lock calls
     Status post(std::span<const std::byte> message) override {
-        return line_->post(line::encode(line::Mail{{message.begin(), message.end()}}));
+        return line::in_pieces(message, [&](std::span<const std::byte> piece, bool last) {
+            return line_->post(line::encode(line::Mail{{piece.begin(), piece.end()}, last}));
+        });
     }
     Result<std::optional<std::vector<std::byte>>> poll() override;
     void wait(std::chrono::microseconds longest) override {

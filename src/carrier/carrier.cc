@@ -26,7 +26,7 @@ Status Carrier::hear(Line& line, const line::Message& message) {
     }
     if (const auto* piece = std::get_if<line::JobPiece>(&message)) {
         if (line.node != nullptr) return Status(Code::transport, "a line has joined already");
-        TAILRACE_TRY(take_piece(line, piece->bytes));
+        TAILRACE_TRY(take_piece(line.pieces, piece->bytes));
         if (piece->last) line.sender->send(line::Answer{catching([&] { return begin_node(line); })});
         return {};
     }
@@ -49,8 +49,10 @@ Status Carrier::hear(Line& line, const line::Message& message) {
     if (line.node == nullptr)
         return Status(Code::transport, "a line has sent a message before it has joined");
     const bool represents = line.rank == line.node->representative();
-    if (const auto* mail = std::get_if<line::Mail>(&message))
-        return line.node->mail_from(line.rank, mail->bytes);
+    if (const auto* mail = std::get_if<line::Mail>(&message)) {
+        TAILRACE_TRY(take_piece(line.mail, mail->bytes));
+        return mail->last ? line.node->mail_from(line.rank, std::exchange(line.mail, {})) : Status();
+    }
     if (const auto* goodbye = std::get_if<line::Goodbye>(&message)) {
         line.goodbye = true;
         if (goodbye->give_up) line.node->give_up(Status(Code::failed_state, "the session has given up"));
@@ -60,7 +62,7 @@ Status Carrier::hear(Line& line, const line::Message& message) {
     if (!represents)
         return Status(Code::transport, "a rank has sent a message for its node, which it does not represent");
     if (const auto* piece = std::get_if<line::BeginPiece>(&message)) {
-        TAILRACE_TRY(take_piece(line, piece->bytes));
+        TAILRACE_TRY(take_piece(line.pieces, piece->bytes));
         if (!piece->last) return {};
         const auto begun = catching([&]() -> Status {
             const auto bytes = std::exchange(line.pieces, {});
@@ -78,11 +80,11 @@ Status Carrier::hear(Line& line, const line::Message& message) {
     return {};
 }
 
-Status Carrier::take_piece(Line& line, std::span<const std::byte> piece) const {
-    if (line.pieces.size() + piece.size() > line::most_bytes_of_pieces)
-        return Status(Code::transport, fmt::format("a session's description of itself has more than {} bytes",
-                                                   line::most_bytes_of_pieces));
-    line.pieces.insert(line.pieces.end(), piece.begin(), piece.end());
+Status Carrier::take_piece(std::vector<std::byte>& pieces, std::span<const std::byte> piece) {
+    if (pieces.size() + piece.size() > line::most_bytes_of_pieces)
+        return Status(Code::transport,
+                      fmt::format("a session sends more than {} bytes in pieces", line::most_bytes_of_pieces));
+    pieces.insert(pieces.end(), piece.begin(), piece.end());
     return {};
 }
 

@@ -53,11 +53,12 @@ class Carrier {
         CarriedNode* node = nullptr;  // once it has joined
         int rank = 0;
         bool goodbye = false;
-        std::vector<std::byte> pieces;
+        std::vector<std::byte> pieces;  // of the session's description, and then of its recovered epochs
+        std::vector<std::byte> mail;    // of a message of which more follows
         std::vector<TakeLock> locks;
     };
     Status hear(Line& line, const ::tailrace::internal::line::Message& message);
-    Status take_piece(Line& line, std::span<const std::byte> piece) const;
+    static Status take_piece(std::vector<std::byte>& pieces, std::span<const std::byte> piece);
     Status begin_node(Line& line);
     Result<CarriedNode::Locks> take_locks(Line& line, const CarriedJob& job) const;
 

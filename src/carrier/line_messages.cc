@@ -45,6 +45,7 @@ void fields(Codec& codec, Goodbye& m) {
 template <class Codec>
 void fields(Codec& codec, Mail& m) {
     codec.bytes(m.bytes);
+    codec(m.last);
 }
 
 template <class Codec>

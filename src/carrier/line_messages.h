@@ -51,6 +51,7 @@ struct Ping {};
 // ---- both ways
 struct Mail {
     std::vector<std::byte> bytes;
+    bool last = true;  // false: more of the message follows; only ranks send such
 };
 
 // ---- from the agent

@@ -20,6 +20,7 @@ std::vector<line::Message> samples() {
             line::Close{},
             line::Goodbye{true},
             line::Mail{bytes(100)},
+            line::Mail{bytes(100), false},
             line::Answer{failed},
             line::Idle{failed, Status()},
             line::Ended{},
