@@ -40,7 +40,7 @@ void find_untold(Storage& local, DirectoryPass& passed) {
     if (!files.ok()) return;
     for (const auto& file : *files) {
         const auto name = parse_plan_file_name(file.name);
-        if (name && !name->unfinished && !told.contains(name->key))
+        if (name && !file.is_directory && !name->unfinished && !told.contains(name->key))
             passed.untold.push_back({join_path(passed.directory, file.name), *name, shared_dir, {}});
     }
     if (passed.untold.empty()) return;

@@ -188,12 +188,13 @@ void NodeProtector::add_result(const EpochUnderWay& epoch, const Status& status)
 }
 
 void NodeProtector::start(ProtectJob job) {
+    const EpochKey key = job.identity.key;
     waiting_.push_back(std::move(job));
+    if (fates_.contains(key)) end_waiting(key);
     (void)begin_waiting();
 }
 
-// The oldest epoch that some node of the set has begun has begun, or ended, on all of them. So no node leaves
-// it out, and it comes to its end.
+// The oldest epoch that any node of the set has begun has begun on all, so no node leaves it out.
 bool NodeProtector::begin_waiting() {
     bool moved = false;
     while (!waiting_.empty() && (epochs_.size() < begun_at_once || !broken_.ok())) {
@@ -203,11 +204,10 @@ bool NodeProtector::begin_waiting() {
     while (waiting_.size() > options_.most_waiting) {
         const EpochKey oldest = waiting_.front().identity.key;
         if (node_ == 0 && !std::exchange(said_that_some_are_left_out_, true))
-            log(LogLevel::warning,
-                "{} is not protected from the loss of a node, and others may follow: {}. Raise "
-                "redundancy_every, to protect every n-th save",
-                to_string(oldest), left_out);
+            log(LogLevel::warning, "{} is not protected from the loss of a node, nor may others be: {}. {}",
+                to_string(oldest), left_out, "Raise redundancy_every, to protect every n-th save");
         give_up(oldest, Status(Code::aborted, left_out));
+        end_waiting(oldest);
     }
     return moved;
 }
@@ -256,9 +256,10 @@ void NodeProtector::begin(std::deque<ProtectJob>::iterator next) {
 void NodeProtector::give_up(EpochKey key, const Status& reason) {
     if (ended_.has(key) || set_.redundancy.scheme == Scheme::none) return;
     if (EpochUnderWay* epoch = find(key)) return fail(*epoch, here(reason));
-    if (fates_.contains(key)) return;
-    remember_fate(key, here(reason));
-    tell_others(UnprotectedMessage{key, here(reason)});
+    if (!fates_.contains(key)) {
+        remember_fate(key, here(reason));
+        tell_others(UnprotectedMessage{key, here(reason)});
+    }
     end_waiting(key);
 }
 

@@ -218,8 +218,7 @@ class Runner:
     def attempts_until_the_end(self) -> int:
         rules = Rules(self.options.restarts, not self.options.no_step_back)
         if directory := self.options.dir or epochs.directory_in_settings(os.environ):
-            local = (self.options.local_dir,) if self.options.local_dir else ()
-            self.place = epochs.Place(os.path.abspath(directory), self.options.name, local)
+            self.place = epochs.Place(os.path.abspath(directory), self.options.name, self.own_local_dirs())
         well = self.healthy()
         survey = self.survey(well)
         while True:
@@ -291,8 +290,7 @@ class Runner:
         if nodes:
             command = placement.place(command, self.family, nodes, self.options.nodes, file)
         if self.agents is not None:
-            local_dirs = self.place.local_dirs if self.place else ()
-            self.agents.start(hosts, local_dirs, self.program.unless_asked_to_end())
+            self.agents.start(hosts, self.local_dirs(), self.program.unless_asked_to_end())
         os.environ[placement.STARTED_BY] = f"tailrace run {uuid.uuid4()}"  # of this attempt
         known = set(epochs.sessions_in_records(epochs.record_directory(os.environ)))
         ended, lost = self.run_program(command, hosts)
@@ -355,8 +353,9 @@ class Runner:
             return
         if self.place is None:
             say(f"the program saves in {place.directory}")
-        own = (self.options.local_dir,) if self.options.local_dir else ()
-        self.place = epochs.Place(place.directory, self.options.name or place.job, own or place.local_dirs)
+        self.place = epochs.Place(
+            place.directory, self.options.name or place.job, self.own_local_dirs() or place.local_dirs
+        )
 
     def sessions(self, known: Collection[epochs.Session]) -> list[epochs.Session] | None:
         """Those of an attempt. None: nobody keeps records of them."""
@@ -364,13 +363,20 @@ class Runner:
             return None
         return epochs.new_sessions_on(epochs.record_directory(os.environ), self.place, known)
 
+    def local_dirs(self) -> tuple[str, ...]:
+        """Empty: the one of tailrace's settings."""
+        return self.place.local_dirs if self.place else self.own_local_dirs()
+
+    def own_local_dirs(self) -> tuple[str, ...]:
+        return (self.options.local_dir,) if self.options.local_dir else ()
+
     def drain(self, nodes: list[placement.Node]) -> None:
         time_left = self.program.at_most(DRAIN_S)
         if time_left() < 1:
             say("no time is left to drain the nodes: `tailrace drain` on each node, or the next session, finishes "
                 "what the program had captured")  # fmt: skip
             return
-        place = self.place or epochs.Place("", self.options.name, ())
+        place = self.place or epochs.Place("", self.options.name, self.local_dirs())
         hosts = [node.host for node in nodes]
         for sentence in agents.drain(self.tool, self.launcher, hosts, place.local_dirs, place.job, time_left):
             say(f"not drained: {sentence}")
