@@ -255,6 +255,9 @@ Status clear_takeovers(Storage& storage, const std::string& directory, const std
             "{}: the files that nodes had begun on their own are not complete and are removed",
             to_string(key));
         TAILRACE_TRY(remove_takeovers(storage, takeovers));
+        // A power cut must not bring them back. Nodes would take their shares for written, although what
+        // belongs to them (shared/originals.h) is removed by then.
+        TAILRACE_TRY(storage.sync_directory(directory));
     }
     TAILRACE_ASSIGN(const auto entries, storage.list(directory));
     for (const auto& entry : entries)

@@ -270,5 +270,26 @@ TEST(TakeoverNameTest, WhatHasTheNameOfATakeoverOrItsLockAndIsNoFileIsNamedAndTo
         }
 }
 
+// The power fails after they were removed. Nodes would go on with a file that is back, although what belongs
+// to it is gone.
+TEST_F(TakeoverTest, WhatIsClearedDoesNotComeBack) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        auto storage = std::make_shared<MemoryStorage>();
+        auto epoch = epoch_of(file_count);
+        epoch.last_slot_missing = true;
+        ASSERT_TRUE(write_shared_files(*storage, "/s", epoch).ok());
+        for (const auto& entry : *storage->list("/s")) {
+            const auto name = parse_shared_file_name(entry.name);
+            ASSERT_TRUE(name);
+            ASSERT_TRUE(storage->rename("/s/" + entry.name, "/s/" + takeover_name(*name)).ok());
+        }
+        ASSERT_TRUE(storage->sync_directory("/s").ok());
+        ASSERT_TRUE(clear_takeovers(*storage, "/s", epoch.job).ok());
+        std::mt19937_64 random(seed);
+        storage->crash(random);
+        EXPECT_THAT(*storage->list("/s"), SizeIs(0)) << "seed " << seed;
+    }
+}
+
 }  // namespace
 }  // namespace tailrace::internal
