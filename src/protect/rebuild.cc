@@ -302,6 +302,18 @@ Result<std::vector<ListedObject>> list_objects(Storage& storage, const std::stri
     return objects;
 }
 
+// Of those that are whole, or would be.
+static bool is_newest(EpochKey key, const std::vector<KnownPart>& parts,
+                      const std::vector<EpochKey>& committed) {
+    const auto newer = [&](EpochKey other) { return key < other; };
+    const auto whole_and_newer = [&](const LocalEpoch& epoch) {
+        return epoch.complete() && newer(epoch.key);
+    };
+    const auto captured = gather_local_epochs(parts);
+    return std::none_of(committed.begin(), committed.end(), newer) &&
+           std::none_of(captured.begin(), captured.end(), whole_and_newer);
+}
+
 Result<Rebuilt> rebuild_lost_parts(const RebuildContext& context, KnownParts known,
                                    const std::vector<EpochKey>& committed) {
     Rebuilt rebuilt{std::move(known), {}};
@@ -323,6 +335,13 @@ Result<Rebuilt> rebuild_lost_parts(const RebuildContext& context, KnownParts kno
     for (const auto& epoch : plan.epochs) {
         OwnRebuilt written(context, epoch);
         const Status done = rebuild_epoch(context, epoch, mine, written);
+        // The program would go on from an older epoch, and leave this one behind.
+        if (done.code() == Code::no_space && is_newest(epoch.identity.key, rebuilt.known.parts, committed))
+            return done.with_context(fmt::format(
+                "{} lies protected on other nodes, but there is no room to rebuild its lost parts; "
+                "make room in the node-local tier and start again, or give it up with `tailrace "
+                "drain --forget`",
+                to_string(epoch.identity.key)));
         if (!done.ok()) {
             tell(context, LogLevel::warning,
                  fmt::format("{} is left as it is, because its lost parts could not be rebuilt: {}",

@@ -40,7 +40,7 @@ struct Rebuilt {
 
 // Collective; the outcome is the same on every rank. `known` is what all ranks know of captured
 // parts, `committed` the epochs in the shared directory. An epoch that cannot be rebuilt is no
-// failure: the log says why. Not ok: the transport failed.
+// failure: the log says why. Not ok: the transport failed; no_space: the newest epoch was not rebuilt.
 Result<Rebuilt> rebuild_lost_parts(const RebuildContext& context, KnownParts known,
                                    const std::vector<EpochKey>& committed);
 

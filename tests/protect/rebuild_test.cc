@@ -467,6 +467,33 @@ TEST(RebuildPlanTest, LostPartsAreSharedOutWhereTheRanksAreOthers) {
     EXPECT_EQ(of_node, (std::vector<int>{2, 1, 1}));  // node 0 has nothing yet
 }
 
+// The program would go on from an older epoch, and leave the newest one behind.
+TEST(RebuildTest, WithoutRoomForTheNewestEpochNothingGoesOn) {
+    Random random(1);
+    const auto job = job_of({1, 1, 1});
+    const EpochKey older{key.epoch - 1, key.run};
+    for (const bool newest_is_lost : {true, false}) {
+        World world;
+        for (const auto& each : {older, key})
+            if (newest_is_lost || each == older) {
+                world.capture(job, each, uid, {5000, 700000, 30000}, random);
+                ASSERT_TRUE(
+                    world.protect(job, make_sets(domains_of(job), scheme("partner"), 8), each, uid).ok());
+            }
+        world.lose("m1");
+        if (!newest_is_lost) world.capture(job, key, uid, {5000, 700000, 30000}, random);
+        world.storage("m1")->set_capacity(world.storage("m1")->used_bytes() + 8192);
+        std::vector<Status> outcomes;
+        (void)world.rebuild(job, {}, &outcomes);
+        for (const auto& outcome : outcomes) {
+            EXPECT_EQ(outcome.code(), newest_is_lost ? Code::no_space : Code::ok);
+            if (newest_is_lost) {
+                EXPECT_THAT(outcome.message(), HasSubstr("make room in the node-local tier"));
+            }
+        }
+    }
+}
+
 // ---- protecting that fails ----------------------------------------------------------------------
 
 TEST(ProtectTogetherTest, ANodeThatCannotReadFailsItForAllAndNoObjectStays) {

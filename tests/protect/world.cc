@@ -125,7 +125,8 @@ Status World::protect(const JobShape& job, const Sets& sets, EpochKey key, uint6
     return outcomes.front();
 }
 
-Rebuilt World::rebuild(const JobShape& job, const std::vector<EpochKey>& committed) {
+Rebuilt World::rebuild(const JobShape& job, const std::vector<EpochKey>& committed,
+                       std::vector<Status>* statuses) {
     for (int node = 0; node < job.topology.node_count(); ++node)
         EXPECT_TRUE(storage(job.hosts[static_cast<size_t>(job.topology.representative(node))])
                         ->make_directories(directory(node))
@@ -156,7 +157,10 @@ Rebuilt World::rebuild(const JobShape& job, const std::vector<EpochKey>& committ
                         rebuild_lost_parts(context, std::move(known), committed));
         return {};
     });
-    for (const auto& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.to_string();
+    if (statuses != nullptr)
+        *statuses = outcomes;
+    else
+        for (const auto& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.to_string();
     for (const auto& of_rank : found) {
         EXPECT_EQ(of_rank.added.size(), found.front().added.size());
         EXPECT_EQ(of_rank.known.parts.size(), found.front().known.parts.size());

@@ -48,7 +48,9 @@ class World {
     // Protects it in collective calls; the status is that of every rank.
     Status protect(const JobShape& job, const Sets& sets, EpochKey key, uint64_t run_uid);
     // Opens a job on what is there, and rebuilds.
-    Rebuilt rebuild(const JobShape& job, const std::vector<EpochKey>& committed = {});
+    // `statuses`: the outcomes by rank; without it all must be ok.
+    Rebuilt rebuild(const JobShape& job, const std::vector<EpochKey>& committed = {},
+                    std::vector<Status>* statuses = nullptr);
     // Whether the job knows a part of every rank, and each is byte for byte what was captured.
     std::string check(const Rebuilt& rebuilt, const JobShape& job, EpochKey key, uint64_t run_uid,
                       uint32_t rank_count);
