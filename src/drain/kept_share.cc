@@ -53,17 +53,21 @@ Result<std::optional<KeptShare>> find_kept_share(Storage& storage, const std::st
     const auto& member = head->members[*position];
     TAILRACE_ASSIGN(auto record, record_of(storage, directory, own, member.node));
     if (!record) return std::optional<KeptShare>();
-    if (record->own().streams != member.parts)
+    // The object names the streams as they were captured, the record as the shared files are to hold them.
+    const auto planned = record->own().streams;
+    if (planned.size() != member.parts.size())
         return disagree(path,
                         fmt::format("the parts of node {} are not those of its plan record", member.node));
 
     KeptShare share{std::move(*record), {}};
     uint64_t offset = record_bytes(*head);
-    for (const auto& stream : member.parts) {
+    for (size_t i = 0; i < planned.size(); ++i) {
         TAILRACE_ASSIGN(const auto part, captured_part(storage, path, offset));
-        TAILRACE_TRY(check_captured(part, share.record, stream));
-        share.streams.push_back({stream, path, offset + part_header_bytes});
-        offset += part_bytes(stream);
+        TAILRACE_TRY(check_captured(part, share.record, planned[i]));
+        if (part.header.stream != member.parts[i])
+            return disagree(path, fmt::format("the part at byte {} is not the one that it names", offset));
+        share.streams.push_back({planned[i], path, offset + part_header_bytes});
+        offset += part_bytes(member.parts[i]);
     }
     return std::optional(std::move(share));
 }

@@ -88,6 +88,26 @@ TEST_F(LostNodeTest, AnEpochThatWasProtectedIsCommittedWithoutItsNode) {
             }
 }
 
+// Their data is in the copy, but in no shared file.
+TEST_F(LostNodeTest, FilesAsTheyWereOfALostNodeAreWrittenFromTheCopy) {
+    take_for_lost_at_once();
+    with_original_files_ = true;
+    config_.files = 2;
+    FaultPlan faults;
+    faults.die_at_operation = 12;
+    faults.before_death = [&](const std::string&) {
+        const auto deadline = SteadyClock::now() + std::chrono::seconds(20);
+        while (!planned_everywhere(1) && SteadyClock::now() < deadline)
+            sleep_for(std::chrono::milliseconds(1));
+    };
+    run_and_die(1, faults, true);
+    ASSERT_TRUE(planned_everywhere(1));
+    (void)lose(1);
+    drain_all_but(1);
+    EXPECT_THAT(committed(), ElementsAre(1));
+    expect_original_files(1);
+}
+
 TEST_F(LostNodeTest, ParityOverASingleNodeIsACopy) {
     take_for_lost_at_once();
     struct Level {

@@ -77,9 +77,9 @@ class NodeDrainFixture : public testing::Test {
         std::vector<RegionSource> more(3);
         more[0].name = file_table_region;
         more[0].memory = table;
-        more[1].name = file_region(name);
-        more[1].memory = file;
-        more[2].name = original_files_region;
+        more[1].name = original_files_region;
+        more[2].name = file_region(name);
+        more[2].memory = file;
         return session.save_with(epoch, std::move(more));
     }
     void expect_original_files(uint64_t epoch) {
