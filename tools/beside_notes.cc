@@ -64,7 +64,7 @@ std::vector<std::string> BesideNotes::texts() const {
         texts.push_back(fmt::format("the files of {} of job {} lie in {} as they were{}",
                                     counted(found.epochs.size(), "epoch"), found.job, found.directory,
                                     found.unfinished == 0 ? ""
-                                                          : fmt::format("; those of {} are unfinished",
+                                                          : fmt::format("; those of {} have no final name",
                                                                         counted(found.unfinished, "epoch"))));
     return texts;
 }

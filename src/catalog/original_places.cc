@@ -32,8 +32,18 @@ OriginalPlace place_of_originals(Storage& storage, const std::string& shared_dir
     const auto complete = join_path(root, original_files_name(key.epoch));
     const auto unfinished = join_path(root, unfinished_files_name(key));
     const auto list = read_file_list(storage, complete);
-    const bool is_complete = list.ok() && list->key == key && list->job == job;
-    return is_complete ? OriginalPlace{complete, unfinished} : OriginalPlace{unfinished, complete};
+    if (!list.ok()) return {unfinished, complete};
+    if (list->key == key && list->job == job) return {complete, unfinished};
+    return {unfinished, {}};
+}
+
+Status are_originals_there(Storage& storage, const std::string& shared_dir, const std::string& job,
+                           EpochKey key) {
+    const auto place = place_of_originals(storage, shared_dir, job, key);
+    for (const auto& directory : {place.directory, place.otherwise})
+        if (!directory.empty() && storage.space(directory).status().code() != Code::not_found) return {};
+    return Status(Code::corrupt,
+                  fmt::format("the files of {} are gone: there is no '{}'", to_string(key), place.directory));
 }
 
 }  // namespace tailrace::internal

@@ -136,14 +136,15 @@ std::vector<std::string> names_apart(const PartManifest& manifest) {
 Status name_is_taken(uint32_t rank, std::string_view name) {
     return Status(
         Code::invalid_argument,
-        fmt::format("rank {} and another rank have both saved a file \"{}\", or one has a directory of that "
-                    "name; with files_as = original all files of an epoch lie together, so give each rank "
-                    "names of its own",
-                    rank, shortened(name)));
+        fmt::format(
+            "rank {} and another rank have both saved a file \"{}\" (or the other one has a directory "
+            "of that name); with files_as = original all files of an epoch lie together, so give "
+            "each rank names of its own",
+            rank, shortened(name)));
 }
 
 Status add_name_apart(FileNames& names, uint32_t rank, std::string_view name) {
-    if (name == file_list_name)
+    if (name == file_list_name || name.starts_with(file_list_name + "/"))
         return Status(Code::invalid_argument,
                       fmt::format("rank {} has saved a file \"{}\"; with files_as = original this name is "
                                   "kept for the mark of a complete directory",

@@ -2,8 +2,8 @@
 // original), the names in the directory JOB.files where they are, and the mark that makes such a directory
 // complete (docs/format.md, "Original files").
 //
-//   JOB.files/e000000012.r0003.unfinished   while it is written or removed, and while a later run has the
-//   name JOB.files/e000000012                    complete: it holds the mark
+//   JOB.files/e000000012                    complete: it holds the mark
+//   JOB.files/e000000012.r0003.unfinished   while it is written or removed, or a later run has the name
 //
 // Pure. The decoder takes every byte as hostile.
 #pragma once

@@ -63,7 +63,7 @@ Result<PartHeader> decode_part_header(std::span<const std::byte> bytes) {
     if (directory_bytes > reader.remaining())
         return Status(Code::corrupt, fmt::format("{}: the path of its shared directory has {} bytes, but may "
                                                  "have {}",
-                                                 what, directory_bytes, max_part_directory_bytes));
+                                                 what, directory_bytes, max_read_directory_bytes));
     auto directory = reader.get_bytes(directory_bytes);
     header.shared_dir.assign(reinterpret_cast<const char*>(directory.data()), directory.size());
     // A part of version 1.1 may have a longer path, and no room behind it.

@@ -19,6 +19,7 @@ namespace tailrace::internal {
 
 inline constexpr uint64_t part_header_bytes = 4096;
 inline constexpr uint64_t max_part_directory_bytes = part_header_bytes - 208 - 8;
+inline constexpr uint64_t max_read_directory_bytes = part_header_bytes - 208;  // of version 1.1
 
 // Identifies one rank's stream anywhere: in a part header and in a shared file's index.
 struct StreamInfo {

@@ -45,7 +45,7 @@ Status check_numbers(const PlanRecord& record) {
     if (record.file_count == 0 || record.file_count > max_files)
         return wrong(fmt::format("its number of files is {}", record.file_count));
     if (record.shared_dir.empty() || record.shared_dir.front() != '/' ||
-        record.shared_dir.size() > max_part_directory_bytes ||
+        record.shared_dir.size() > max_read_directory_bytes ||
         record.shared_dir.find('\0') != std::string::npos)
         return wrong("its shared directory is not an absolute path");
     if (record.node_count == 0 || record.node_count > record.rank_count)
@@ -125,7 +125,7 @@ Result<PlanRecord> decode_plan_record(std::span<const std::byte> bytes) {
     record.stripe_bytes = reader.get<uint64_t>();
     const auto rights = reader.get<uint64_t>();
     record.job = format::get_job(reader, job_bytes);
-    record.shared_dir = reader.get_string(max_part_directory_bytes);
+    record.shared_dir = reader.get_string(max_read_directory_bytes);
     const uint64_t count = reader.get_count(min_node_bytes);
     for (uint64_t i = 0; i < count && reader.ok(); ++i) record.nodes.push_back(get_node(reader));
     if (!reader.at_end()) return wrong("it ends too early or too late");

@@ -247,6 +247,7 @@ void RootLedger::end(EpochKey key, EpochState state, Status why) {
     INVARIANT(running_.contains(key) == epoch.flush.value_or(false));
     note_step("epoch ends in state", key.epoch, static_cast<uint64_t>(state));
     epoch.ended = true;
+    epoch.names_apart = {};
     const bool everywhere = state == EpochState::committed ||
                             (epoch.judged && epoch.everywhere(nodes_) && epoch.flush_is_over(parties_) &&
                              !epoch.part_lost && !epoch.refused) ||

@@ -179,7 +179,7 @@ Result<ProtectHead> get_tables(ByteReader& reader) {
     if (identity.rank_count == 0 || identity.rank_count > max_ranks)
         return wrong(fmt::format("its number of ranks is {}", identity.rank_count));
     TAILRACE_TRY(check_scheme(head, member_count));
-    if (directory_bytes > max_part_directory_bytes)
+    if (directory_bytes > max_read_directory_bytes)
         return wrong(fmt::format("the path of its shared directory has {} bytes", directory_bytes));
     const auto directory = reader.get_bytes(directory_bytes);
     identity.shared_dir.assign(reinterpret_cast<const char*>(directory.data()), directory.size());

@@ -36,6 +36,9 @@ Result<std::shared_ptr<File>> ReadableFiles::open(uint32_t number) {
         auto moved = open_shared_file(*of.storage, of.otherwise, of.direct);
         if (moved.ok()) opened = std::move(moved);
     }
+    // Something else has taken the file's place, such as a directory.
+    if (opened.status().code() == Code::invalid_argument)
+        return Status(Code::corrupt, opened.status().message());
     TAILRACE_TRY(opened.status());
     std::shared_ptr<File> file = std::move(*opened);
     std::list<Open> closing;  // destroyed, and so closed, after the lock is released

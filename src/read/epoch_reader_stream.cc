@@ -330,7 +330,10 @@ Status read_blocks(ReadableFiles& files, std::span<const StreamSource> sources,
         blocks = std::move(left);
     }
     std::string sentence;
-    if (reasons.empty()) return Status(Code::corrupt, "nothing of it can be read");
+    if (reasons.empty())
+        return Status(Code::corrupt,
+                      fmt::format("{}: no captured part or shared file holds all of the rank's data",
+                                  describe(blocks.front())));
     for (const Status& why : reasons) sentence += (sentence.empty() ? "" : "; ") + why.message();
     return Status(combined_code(reasons), sentence);
 }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "format/table.h"
+#include "storage/system_path.h"
 #include "threads/mutex.h"
 
 namespace tailrace::internal {
@@ -69,7 +70,7 @@ void EpochStreams::add_part(Storage& local, const CapturedPart& part,
 }
 
 void EpochStreams::add_shared(const SharedEpoch& shared) {
-    shared_dir_ = shared.paths.front().substr(0, shared.paths.front().rfind('/'));
+    shared_dir_ = parent_of(shared.paths.front());
     job_ = shared.job;
     std::vector<uint32_t> numbers;
     for (const std::string& path : shared.paths) numbers.push_back(files_.add({&shared_, path, direct_, {}}));
@@ -224,14 +225,15 @@ std::vector<StreamExtent> EpochStreams::extents_apart(const PartManifest& manife
         const Region& region = manifest.regions[r];
         if (region.bytes == 0) continue;
         const std::string name(*file_of_region(region));
-        const uint32_t file = files_.add(
-            {&shared_, join_path(apart_->directory, name), direct_, join_path(apart_->otherwise, name)});
+        const uint32_t file =
+            files_.add({&shared_, join_path(apart_->directory, name), direct_,
+                        apart_->otherwise.empty() ? std::string() : join_path(apart_->otherwise, name)});
         extents.push_back({file, 0, region.stream_offset, region.bytes});
     }
     return extents;
 }
 
-Result<std::span<const StreamSource>> EpochStreams::sources_of(const SavedRank& saved) {
+std::span<const StreamSource> EpochStreams::sources_of(const SavedRank& saved) {
     const PartManifest& manifest = saved.manifest;
     const std::vector<StreamSource>& known = streams_[manifest.rank];
     const auto end_of = [](const StreamSource& source) {
@@ -239,19 +241,22 @@ Result<std::span<const StreamSource>> EpochStreams::sources_of(const SavedRank& 
         return extents.empty() ? 0 : extents.back().stream_offset + extents.back().bytes;
     };
     const auto is_whole = [&](const StreamSource& source) { return end_of(source) == manifest.stream_bytes; };
-    if (std::all_of(known.begin(), known.end(), is_whole)) return std::span(known);
+    if (std::all_of(known.begin(), known.end(), is_whole)) return known;
     MutexLock lock(apart_mutex_);
     const auto [place, fresh] = with_apart_.try_emplace(manifest.rank);
-    if (!fresh) return std::span<const StreamSource>(place->second);
+    if (!fresh) return place->second;
     for (StreamSource source : known) {
         if (!is_whole(source)) {
-            if (shared_dir_.empty()) continue;  // a part whose header does not fit its table
+            // Otherwise it is a part whose header does not fit its table.
+            const bool is_shared =
+                end_of(source) == infos_[manifest.rank].stream_bytes && !shared_dir_.empty();
+            if (!is_shared) continue;
             const auto apart = extents_apart(manifest);
             source.extents.insert(source.extents.end(), apart.begin(), apart.end());
         }
         place->second.push_back(std::move(source));
     }
-    return std::span<const StreamSource>(place->second);
+    return place->second;
 }
 
 // ---- blocks -------------------------------------------------------------------------------------
@@ -272,7 +277,7 @@ uint64_t block_count(const Region& region) {
 Status EpochStreams::read(const SavedRank& saved, std::vector<StreamBlock> blocks) {
     const uint32_t rank = saved.manifest.rank;
     const auto named = [&](const StreamBlock& block) { return describe(rank, &saved.manifest, block); };
-    TAILRACE_ASSIGN(const auto sources, sources_of(saved));
+    const auto sources = sources_of(saved);
     if (!find_shared_) return read_blocks(files_, sources, std::move(blocks), named);
     Status status = read_blocks(files_, sources, blocks, named);
     if (status.ok()) return status;

@@ -93,8 +93,8 @@ class EpochStreams {
   private:
     void add_part(Storage& local, const CapturedPart& part, const std::optional<SharedEpoch>& shared);
     void add_shared(const SharedEpoch& shared);
-    // The rank's sources, each of the whole stream.
-    Result<std::span<const StreamSource>> sources_of(const SavedRank& saved);
+    // Those of the rank's sources that hold the whole stream.
+    std::span<const StreamSource> sources_of(const SavedRank& saved);
     // The files of the rank that lie apart, as sources of the stream's end.
     std::vector<StreamExtent> extents_apart(const PartManifest& manifest) REQUIRES(apart_mutex_);
     // Both return the encoded manifest, of infos_[rank].manifest_bytes, with its checksum checked.

@@ -148,8 +148,10 @@ Status make_room(const JobContext& context, OldEpochs& old) {
 }
 
 // Writes their files as they were, for those that want it, as any flush does before its commit. An epoch for
-// which this fails on some node stays where it is. Collective.
+// which this fails on some node stays where it is, and one whose files cannot lie together is refused.
+// Collective.
 Status write_originals(const JobContext& context, OldEpochs& old) {
+    constexpr uint8_t fine = 0, failed = 1, refused = 2;
     ByteWriter out;
     Throttle throttle(context.config.bandwidth_cap);
     for (const auto& epoch : old.to_flush) {
@@ -157,15 +159,22 @@ Status write_originals(const JobContext& context, OldEpochs& old) {
         if (!written.ok())
             log(LogLevel::warning, "captured {} stays in the node-local tier: {}", to_string(epoch.key),
                 written.message());
-        out.put(static_cast<uint8_t>(!written.ok()));
+        out.put(written.ok() ? fine : written.code() == Code::invalid_argument ? refused : failed);
     }
     TAILRACE_ASSIGN(const auto all, context.transport->allgather(out.bytes()));
     size_t i = 0;
-    std::erase_if(old.to_flush, [&](const LocalEpoch&) {
+    std::erase_if(old.to_flush, [&](const LocalEpoch& epoch) {
         const size_t at = i++;
-        return std::any_of(all.begin(), all.end(), [&](const auto& flags) {
-            return at >= flags.size() || flags[at] != std::byte{0};
-        });
+        uint8_t worst = fine;
+        for (const auto& of_rank : all)
+            worst = std::max(worst, at < of_rank.size() ? static_cast<uint8_t>(of_rank[at]) : failed);
+        if (worst == refused) {
+            std::erase(old.safe, epoch.key);
+            old.refused.push_back({epoch.key, Status(Code::invalid_argument,
+                                                     "files of two of its ranks cannot lie together in one "
+                                                     "directory, which files_as = original needs")});
+        }
+        return worst != fine;
     });
     return {};
 }

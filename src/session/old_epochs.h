@@ -21,7 +21,7 @@ struct OldEpochs {
         EpochKey key;
         Status why;  // the same on every rank
     };
-    std::vector<Refused> refused;  // captured whole, but their arrays cannot be put together
+    std::vector<Refused> refused;  // captured whole, but their arrays or files do not go together
 };
 
 // All parts that the representatives look after. Every rank gets the same list. Collective.

@@ -206,7 +206,7 @@ Result<SharedInventory> clean_shared(Storage& storage, const std::string& direct
 Status remove_for_rewrite(Storage& storage, const std::string& directory, const std::string& job,
                           EpochKey key, uint64_t run_uid) {
     TAILRACE_ASSIGN(const auto found, find_shared(storage, directory, job, key));
-    if (!found) return {};
+    if (!found) return remove_originals({storage, directory, job}, key);
     const Status loaded = load_shared_epoch(storage, *found).status();
     if (loaded.ok())
         return Status(Code::already_exists, fmt::format("{} is complete in {}", to_string(key), directory));

@@ -185,41 +185,42 @@ bool is_there(Storage& storage, const std::string& directory) {
     return storage.space(directory).status().code() != Code::not_found;
 }
 
-// Follows no link, because an entry is removed as a file first.
-Status remove_tree(Storage& storage, const std::string& directory) {
-    TAILRACE_ASSIGN(const auto entries, storage.list(directory));
-    for (const auto& entry : entries) {
-        const auto path = join_path(directory, entry.name);
-        const Status removed = remove_if_there(storage, path);
-        if (removed.ok()) continue;
-        if (!entry.is_directory) return removed;
-        TAILRACE_TRY(remove_tree(storage, path));
-    }
-    return storage.remove_directory(directory);
+// Follows no link, because everything is removed as a file first, which removes a link and no directory.
+Status remove_tree(Storage& storage, const std::string& path, bool is_directory = true) {
+    const Status removed = remove_if_there(storage, path);
+    if (removed.ok() || !is_directory) return removed;
+    TAILRACE_ASSIGN(const auto entries, storage.list(path));
+    for (const auto& entry : entries)
+        TAILRACE_TRY(remove_tree(storage, join_path(path, entry.name), entry.is_directory));
+    return storage.remove_directory(path);
 }
 
-// Gives the complete directory of `key` its unfinished name back.
+// Gives the complete directory of `key` its unfinished name back. If there is a directory of that name, the
+// epoch has been written again.
 Status withdraw(const OriginalsPlace& place, EpochKey key) {
     const auto complete = join_path(directory_of(place), original_files_name(key.epoch));
+    if (is_there(place.storage, unfinished_of(place, key))) {
+        TAILRACE_TRY(place.storage.remove(join_path(complete, file_list_name)));
+        TAILRACE_TRY(place.storage.sync_directory(complete));
+        return remove_tree(place.storage, complete);
+    }
     TAILRACE_TRY(place.storage.rename(complete, unfinished_of(place, key)));
     return place.storage.sync_directory(directory_of(place));
 }
 
-// Makes the name free for `key`, if an earlier attempt at the epoch has it. False if a later one has it.
-Result<bool> make_way(const OriginalsPlace& place, EpochKey key, Replace replace) {
+// Makes the name free, if an earlier attempt at the epoch has it.
+Status make_way(const OriginalsPlace& place, EpochKey key, Replace replace) {
     const auto directory = join_path(directory_of(place), original_files_name(key.epoch));
-    if (!is_there(place.storage, directory)) return true;
+    if (!is_there(place.storage, directory)) return {};
     const auto other = read_file_list(place.storage, directory);
     if (!other.ok())
         return other.status().with_context(
             fmt::format("'{}' is there already, and is left as it is", directory));
-    if (other->key.run > key.run) return false;
     if (replace == Replace::no)
-        return Status(
-            Code::already_exists,
-            fmt::format("'{}' is there already, of an earlier run; the next session replaces it", directory));
-    TAILRACE_TRY(withdraw(place, other->key));
-    return true;
+        return Status(Code::already_exists,
+                      fmt::format("'{}' is there already, of run {}; the next session replaces it", directory,
+                                  other->key.run));
+    return withdraw(place, other->key);
 }
 
 void settle(const OriginalsPlace& place, EpochKey key) {
@@ -247,14 +248,16 @@ Status publish_originals(const OriginalsPlace& place, EpochKey key, Replace repl
     auto& storage = place.storage;
     const auto unfinished = unfinished_of(place, key);
     if (!is_there(storage, unfinished)) return {};
+    const auto other =
+        read_file_list(storage, join_path(directory_of(place), original_files_name(key.epoch)));
+    if (other.ok() && other->key.run > key.run) return {};
     const Status published = [&]() -> Status {
         TAILRACE_ASSIGN(const auto list, list_of(place, key));
         std::map<std::string, uint64_t> found;
         TAILRACE_TRY(find_files(storage, unfinished, "", found));
         TAILRACE_TRY(check_all_there(unfinished, list, found));
         TAILRACE_TRY(write_mark(storage, unfinished, list));
-        TAILRACE_ASSIGN(const bool free, make_way(place, key, replace));
-        if (!free) return {};
+        TAILRACE_TRY(make_way(place, key, replace));
         TAILRACE_TRY(
             storage.rename(unfinished, join_path(directory_of(place), original_files_name(key.epoch))));
         return storage.sync_directory(directory_of(place));
@@ -274,6 +277,8 @@ void complete_originals(const OriginalsPlace& place, EpochKey key, Replace repla
 Status withdraw_originals(const OriginalsPlace& place, EpochKey key) {
     const auto list =
         read_file_list(place.storage, join_path(directory_of(place), original_files_name(key.epoch)));
+    // Otherwise the directory might be left without its epoch.
+    if (!list.ok() && !is_damage(list.status())) return list.status();
     const bool is_its_own = list.ok() && list->key == key && list->job == place.job;
     return is_its_own ? withdraw(place, key) : Status();
 }

@@ -7,8 +7,11 @@
 #include "base/invariant.h"
 #include "base/log.h"
 #include "catalog/lineage.h"
+#include "catalog/original_places.h"
+#include "format/original_files.h"
 #include "read/epoch_reader.h"
 #include "shared/epoch_files.h"
+#include "storage/system_path.h"
 
 namespace tailrace::internal {
 
@@ -19,6 +22,11 @@ Status check_restorable(Storage& storage, const SharedEpoch& epoch) {
     for (const auto& array : arrays)
         if (array.fault && array.fault->unrestorable())
             return Status(Code::corrupt, fmt::format("{}: {}", to_string(epoch.key), array.fault->sentence));
+    for (uint32_t rank = 0; rank < epoch.rank_count; ++rank) {
+        TAILRACE_ASSIGN(const PartManifest* manifest, reader->manifest(rank));
+        if (names_apart(*manifest).empty()) continue;
+        return are_originals_there(storage, parent_of(epoch.paths.front()), epoch.job, epoch.key);
+    }
     return {};
 }
 

@@ -12,8 +12,9 @@
 
 namespace tailrace::internal {
 
-// Whether the arrays of a complete epoch can be put together from what its ranks have saved. If
-// not, returns corrupt with the first fault. Reads every rank's table of regions.
+// Whether the arrays of a complete epoch can be put together from what its ranks have saved, and the
+// directory of files that lie apart is there. If not, returns corrupt with the first fault. Reads every
+// rank's table of regions.
 Status check_restorable(Storage& storage, const SharedEpoch& epoch);
 
 // The same as yes or no, for an epoch that would replace others or count as one of the newest. The

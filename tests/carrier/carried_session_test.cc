@@ -3,6 +3,9 @@
 
 #include <fmt/ranges.h>
 
+#include "format/file_table.h"
+#include "format/original_files.h"
+
 namespace tailrace::internal {
 namespace {
 
@@ -37,6 +40,28 @@ TEST_F(CarriedSessionTest, ASaveNeedsNoOtherRankAndTheAgentsCommit) {
     EXPECT_EQ(door_.lines_made, ranks);
     EXPECT_THAT(committed(), ElementsAre(1, 2));
     EXPECT_THAT(status(0).carried, IsEmpty());
+}
+
+// Their names do not fit one packet of the agent's socket.
+TEST_F(CarriedSessionTest, ARankMayHaveThousandsOfFilesAsTheyWere) {
+    start_agents();
+    run(door_, [&](Checkpointer& session, int rank) {
+        std::vector<SavedFile> files;
+        for (int i = 0; i < 4000; ++i)
+            files.push_back({fmt::format("rank{:05}/output/of/a/usual/length/step{:08}.vtu", rank, i), 0600});
+        const auto table = encode_file_table(files);
+        std::vector<RegionSource> more(2);
+        more[0].name = file_table_region;
+        more[0].memory = table;
+        more[1].name = original_files_region;
+        for (const auto& file : files) more.emplace_back().name = file_region(file.name);
+        const Status saved = session.save_with(1, std::move(more));
+        EXPECT_TRUE(saved.ok()) << saved.message();
+        const Status waited = session.wait_all(for_ever);
+        EXPECT_TRUE(waited.ok()) << waited.message();
+        EXPECT_TRUE(session.close().ok());
+    });
+    EXPECT_THAT(committed(), ElementsAre(1));
 }
 
 TEST_F(CarriedSessionTest, OneAgentMayHaveSeveralNodes) {

@@ -19,7 +19,6 @@ std::vector<line::Message> samples() {
             line::Damaged{{4, 5}},
             line::Close{},
             line::Goodbye{true},
-            line::Mail{bytes(100)},
             line::Mail{bytes(100), false},
             line::Answer{failed},
             line::Idle{failed, Status()},

@@ -157,7 +157,7 @@ class ExtractFilesTest(CommandTest):
         )
         said = run("ls", self.dir).stdout
         self.assertIn("2 epochs of outputs", said)
-        self.assertIn("those of 1 epoch are unfinished", said)
+        self.assertIn("those of 1 epoch have no final name", said)
         self.assertEqual(len(run_json("ls", outputs)["epochs"]), 2)
 
     def test_wrong_usage(self):

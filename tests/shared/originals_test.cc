@@ -17,6 +17,7 @@
 #include "read/epoch_reader.h"
 #include "shared/epoch_files.h"
 #include "shared/inventory.h"
+#include "shared/retention.h"
 
 namespace tailrace::internal {
 namespace {
@@ -206,8 +207,10 @@ TEST_F(OriginalsTest, AStrangersFileInTheWayIsNotTheRanksFault) {
 }
 
 TEST_F(OriginalsTest, TheNameOfTheMarkIsRefused) {
-    const Status saved = write(*shared_, epoch_of({{{file_list_name, {}}}}));
-    EXPECT_EQ(saved.code(), Code::invalid_argument);
+    for (const auto& name : {file_list_name, file_list_name + "/x"}) {
+        const Status saved = write(*shared_, epoch_of({{{name, {}}}}));
+        EXPECT_EQ(saved.code(), Code::invalid_argument) << name;
+    }
 }
 
 // Nodes that finish the epoch of a dead program do not know what it has written. What they cannot tell apart
@@ -293,6 +296,54 @@ TEST_F(OriginalsTest, AReaderFollowsThemToTheirName) {
     const Status status = (*reader)->read_regions(0, {&second, 1});
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(read == two_ranks()[0].at("a"));
+}
+
+// The shared files are lost, and the epoch is written again from its captured parts, by this run or by one
+// that has its number again.
+TEST_F(OriginalsTest, AnEpochThatIsWrittenAgainTakesThePlaceOfWhatWasLeft) {
+    for (const bool by_session : {true, false}) {
+        shared_ = std::make_shared<MemoryStorage>();
+        ASSERT_TRUE(save(*shared_, epoch_of({{{"a", pattern(9, 5000)}}})).ok());
+        for (const auto& entry : *shared_->list("/s"))
+            if (!entry.is_directory) {
+                ASSERT_TRUE(shared_->remove("/s/" + entry.name).ok());
+            }
+        const auto epoch = epoch_of(two_ranks());
+        if (by_session) {
+            ASSERT_TRUE(remove_for_rewrite(*shared_, "/s", "job", {7, 1}, epoch.run_uid).ok());
+        }
+        const Status saved = save(*shared_, epoch);
+        ASSERT_TRUE(saved.ok()) << saved.message();
+        expect_complete(two_ranks());
+        expect_readable({7, 1}, two_ranks());
+        EXPECT_THAT(names_in("/s/job.files"), UnorderedElementsAre("e000000007"));
+        ASSERT_TRUE(remove_shared_epoch(*shared_, "/s", "job", {7, 1}).ok());
+        EXPECT_THAT(names_in("/s/job.files"), IsEmpty());
+    }
+}
+
+// Without checksums nobody would notice.
+TEST_F(OriginalsTest, AFileThatIsGoneIsNotTakenFromAnotherRun) {
+    for (const uint32_t run : {1u, 2u}) {
+        auto epoch = epoch_of({{{"a", pattern(run, 5000)}}}, {7, run});
+        epoch.has_checksums = false;
+        ASSERT_TRUE(save(*shared_, epoch).ok());
+    }
+    ASSERT_TRUE(shared_->remove("/s/job.files/e000000007.r0001.unfinished/a").ok());
+    auto loaded = load_shared_epoch(*shared_, **find_shared(*shared_, "/s", "job", {7, 1}));
+    const auto reader = EpochReader::open(*shared_, *shared_, {{7, 1}, 1, {}, std::move(*loaded)});
+    std::vector<std::byte> read(5000);
+    const RegionTarget target{file_region("a"), read};
+    EXPECT_EQ((*reader)->read_regions(0, {&target, 1}).code(), Code::corrupt);
+}
+
+// Retention must not remove the last epoch that can be read in its favour.
+TEST_F(OriginalsTest, AnEpochWithoutItsDirectoryDoesNotCountAsRestorable) {
+    ASSERT_TRUE(save(*shared_, epoch_of(two_ranks())).ok());
+    auto loaded = load_shared_epoch(*shared_, **find_shared(*shared_, "/s", "job", {7, 1}));
+    EXPECT_TRUE(check_restorable(*shared_, *loaded).ok());
+    ASSERT_TRUE(shared_->rename(complete, "/elsewhere").ok());
+    EXPECT_EQ(check_restorable(*shared_, *loaded).code(), Code::corrupt);
 }
 
 TEST_F(OriginalsTest, AFileThatIsGoneOrChangedIsNamed) {
