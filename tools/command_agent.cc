@@ -106,10 +106,22 @@ Result<AgentStatus> answer_to(const Config& config, const AgentProcessMessage& q
                               std::chrono::milliseconds longest) {
     TAILRACE_ASSIGN(auto agent, connect_to_agent(config.local_dir));
     TAILRACE_TRY(agent.send(question));
-    TAILRACE_ASSIGN(const auto answer, agent.receive(longest));
-    if (!answer)
-        return Status(Code::timeout,
-                      fmt::format("the agent of {} has not answered in time", config.local_dir));
+    const auto deadline = std::chrono::steady_clock::now() + longest;
+    std::optional<AgentProcessMessage> answer;
+    while (!answer) {
+        TAILRACE_ASSIGN(answer, agent.receive(std::min(longest, longest_answer)));
+        if (answer) break;
+        if (std::chrono::steady_clock::now() >= deadline)
+            return Status(
+                Code::timeout,
+                fmt::format("the agent of {} has not answered in time; is it stopped, or its machine "
+                            "overloaded?",
+                            config.local_dir));
+        if (!std::holds_alternative<DrainAsked>(question)) continue;
+        // It takes its time. An agent that does not even say how far it is has been stopped.
+        TAILRACE_ASSIGN(const auto now, answer_to(config, StatusAsked{}, longest_answer));
+        fmt::print(stderr, "tailrace: the agent still works; {} left\n", counted(now.left, "epoch"));
+    }
     const auto* status = std::get_if<AgentStatus>(&*answer);
     if (status == nullptr)
         return Status(Code::transport,

@@ -82,8 +82,8 @@ Status Carrier::hear(Line& line, const line::Message& message) {
 
 Status Carrier::take_piece(std::vector<std::byte>& pieces, std::span<const std::byte> piece) {
     if (pieces.size() + piece.size() > line::most_bytes_of_pieces)
-        return Status(Code::transport,
-                      fmt::format("a session sends more than {} bytes in pieces", line::most_bytes_of_pieces));
+        return Status(Code::transport, fmt::format("a session sends more than {} bytes in pieces",
+                                                   line::most_bytes_of_pieces));
     pieces.insert(pieces.end(), piece.begin(), piece.end());
     return {};
 }

@@ -24,7 +24,7 @@ Status check_restorable(Storage& storage, const SharedEpoch& epoch) {
             return Status(Code::corrupt, fmt::format("{}: {}", to_string(epoch.key), array.fault->sentence));
     for (uint32_t rank = 0; rank < epoch.rank_count; ++rank) {
         TAILRACE_ASSIGN(const PartManifest* manifest, reader->manifest(rank));
-        if (names_apart(*manifest).empty()) continue;
+        if (first_region_apart(*manifest) == manifest->regions.size()) continue;
         return are_originals_there(storage, parent_of(epoch.paths.front()), epoch.job, epoch.key);
     }
     return {};
