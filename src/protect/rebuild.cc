@@ -302,6 +302,25 @@ Result<std::vector<ListedObject>> list_objects(Storage& storage, const std::stri
     return objects;
 }
 
+// A damaged part whose rank has a sound one again must not be found first.
+static void drop_replaced(const RebuildContext& context, const std::vector<KnownPart>& damaged,
+                          Rebuilt& rebuilt) {
+    for (const auto& part : damaged) {
+        const auto replaced =
+            std::find_if(rebuilt.added.begin(), rebuilt.added.end(), [&](const auto& added) {
+                return added.header.key == part.header.key && added.header.run_uid == part.header.run_uid &&
+                       added.header.stream.rank == part.header.stream.rank;
+            });
+        if (replaced == rebuilt.added.end()) continue;
+        const bool same_file = replaced->node == part.node && replaced->path == part.path;
+        if (!same_file && represents(context) && part.node == own_node(context))
+            (void)context.local.remove(part.path);
+        std::erase_if(rebuilt.known.parts, [&](const KnownPart& candidate) {
+            return candidate.node == part.node && candidate.path == part.path;
+        });
+    }
+}
+
 // Of those that are whole, or would be.
 static bool is_newest(EpochKey key, const std::vector<KnownPart>& parts,
                       const std::vector<EpochKey>& committed) {
@@ -360,21 +379,7 @@ Result<Rebuilt> rebuild_lost_parts(const RebuildContext& context, KnownParts kno
             fmt::format("{}: lost captured parts were rebuilt from the data that other nodes kept, {} in all",
                         to_string(epoch.identity.key), epoch.lost.size()));
     }
-    // A damaged part whose rank has a sound one again must not be found first.
-    for (const auto& part : damaged) {
-        const auto replaced =
-            std::find_if(rebuilt.added.begin(), rebuilt.added.end(), [&](const auto& added) {
-                return added.header.key == part.header.key && added.header.run_uid == part.header.run_uid &&
-                       added.header.stream.rank == part.header.stream.rank;
-            });
-        if (replaced == rebuilt.added.end()) continue;
-        const bool same_file = replaced->node == part.node && replaced->path == part.path;
-        if (!same_file && represents(context) && part.node == own_node(context))
-            (void)context.local.remove(part.path);
-        std::erase_if(rebuilt.known.parts, [&](const KnownPart& candidate) {
-            return candidate.node == part.node && candidate.path == part.path;
-        });
-    }
+    drop_replaced(context, damaged, rebuilt);
     rebuilt.known.parts.insert(rebuilt.known.parts.end(), rebuilt.added.begin(), rebuilt.added.end());
     return rebuilt;
 }
