@@ -197,12 +197,14 @@ std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32
               [&](const LocalAge& a, const LocalAge& b) { return lineage.goes_first(a.key, b.key); });
     std::vector<EpochKey> removals;
     uint32_t kept = 0, unheard = 0;
-    bool any_safe = false;
+    bool any_safe = false, any_outlives = false;
     for (const auto& epoch : epochs) {
+        const bool last_resort = epoch.after_loss == LocalAge::AfterLoss::rebuilt && !any_outlives;
+        any_outlives |= epoch.after_loss != LocalAge::AfterLoss::gone || epoch.elsewhere;
         if (epoch.in_use) continue;
         if (epoch.unheard && unheard++ > keep) {
             removals.push_back(epoch.key);
-        } else if (epoch.useless || kept >= keep || (!epoch.safe && any_safe)) {
+        } else if (epoch.useless || (kept >= keep && !last_resort) || (!epoch.safe && any_safe)) {
             removals.push_back(epoch.key);
         } else if (epoch.safe) {
             any_safe = true;

@@ -86,6 +86,8 @@ std::vector<LocalEpoch> gather_local_epochs(const std::vector<KnownPart>& parts)
 // Chooses the captured epochs to remove, ascending. These stay:
 //   - the `keep` safe epochs that a restore of the newest would try first (catalog/lineage.h; safe
 //     and unheard epochs count as whole there);
+//   - of the epochs that outlive a node, the newest, if it is not in the shared tier: until a newer one
+//     outlives a node, it is all that is left when a node is lost;
 //   - epochs in use;
 //   - epochs newer than the newest safe one, unless they are useless;
 //   - of the unheard epochs, `keep` and one more, since the newest may lack a rank that died during
@@ -99,6 +101,8 @@ struct LocalAge {
     bool useless = false;    // never going to be whole
     bool unheard = false;    // this session will not learn whether it is whole
     bool elsewhere = false;  // in the shared tier only
+    enum class AfterLoss { gone, rebuilt, shared };  // of a node: gone, or it comes back from the tier named
+    AfterLoss after_loss = AfterLoss::gone;
 };
 std::vector<EpochKey> choose_local_removals(std::vector<LocalAge> epochs, uint32_t keep);
 

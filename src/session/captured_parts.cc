@@ -26,8 +26,13 @@ void CapturedParts::take_over(std::vector<KnownPart> parts, const OldEpochs& old
 }
 
 void CapturedParts::add_old_ages(std::vector<LocalAge>& ages) const {
+    const auto has_object = [&](EpochKey key) {
+        return std::any_of(old_objects_.begin(), old_objects_.end(),
+                           [&](const auto& object) { return object.first == key; });
+    };
     for (const auto& key : safe_)
-        ages.push_back({key, true, background_.recovering(key), false, false, key == elsewhere_});
+        ages.push_back({key, true, background_.recovering(key), false, false, key == elsewhere_,
+                        has_object(key) ? LocalAge::AfterLoss::rebuilt : LocalAge::AfterLoss::gone});
     for (const auto& part : old_) {
         const auto same = [&](const LocalAge& age) { return age.key == part.header.key; };
         if (std::none_of(ages.begin(), ages.end(), same)) ages.push_back({part.header.key});
@@ -46,7 +51,14 @@ std::vector<LocalAge> CapturedParts::ages() const {
         const bool everywhere = entry && entry->captured_everywhere;
         const bool unheard = entry && entry->unheard;
         const bool in_use = (!final && !unheard) || (entry && entry->still_read);
-        ages.push_back({part.key, final && everywhere, in_use, final && !everywhere && !unheard, unheard});
+        using AfterLoss = LocalAge::AfterLoss;
+        const bool committed = entry && entry->info.state == EpochState::committed;
+        const bool rebuilt = entry && entry->info.losses_survived > 0;
+        ages.push_back({part.key, final && everywhere, in_use, final && !everywhere && !unheard, unheard,
+                        false,
+                        committed ? AfterLoss::shared
+                        : rebuilt ? AfterLoss::rebuilt
+                                  : AfterLoss::gone});
     }
     add_old_ages(ages);
     return ages;

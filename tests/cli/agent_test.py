@@ -19,7 +19,7 @@ import time
 import unittest
 
 TAILRACE, SESSION = sys.argv[1:3]
-MARK, PROTOCOL_VERSION, STATUS_ASKED = 0x67415254, 3, 2  # agent_process/agent_messages.cc
+MARK, PROTOCOL_VERSION, STATUS_ASKED = 0x67415254, 4, 2  # agent_process/agent_messages.cc
 ASK_STATUS = struct.pack("<IIB", MARK, PROTOCOL_VERSION, STATUS_ASKED)
 EXIT_DAMAGED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_FAILED = range(1, 5)
 

@@ -347,9 +347,22 @@ TEST(LocalTierTest, RemovalKeepsTheNewestSafeEpochsAndWhatIsInUse) {
     EXPECT_THAT(choose({{e1, true}, unheard(e4), unheard(e5)}, 1), IsEmpty());
     EXPECT_THAT(choose({{{9, 1}, true}, unheard(EpochKey{5, 2}), unheard(EpochKey{6, 2})}, 1), IsEmpty());
     // What lies in the shared tier only takes no place here, but shows that older pieces are of no use.
-    const auto shared = [](EpochKey key) { return LocalAge{key, true, false, false, false, true}; };
-    EXPECT_THAT(choose({{e1, true}, {e2, true}, shared(e3)}, 1), ElementsAre(e1));
-    EXPECT_THAT(choose({{e1, false}, shared(e2), {e3, false}}, 1), ElementsAre(e1));
+    const auto only_shared = [](EpochKey key) { return LocalAge{key, true, false, false, false, true}; };
+    EXPECT_THAT(choose({{e1, true}, {e2, true}, only_shared(e3)}, 1), ElementsAre(e1));
+    EXPECT_THAT(choose({{e1, false}, only_shared(e2), {e3, false}}, 1), ElementsAre(e1));
+    // The newest that comes back after the loss of a node stays, until a newer one does.
+    const auto age = [](EpochKey key, LocalAge::AfterLoss after_loss, bool in_use = false) {
+        return LocalAge{key, !in_use, in_use, false, false, false, after_loss};
+    };
+    using enum LocalAge::AfterLoss;
+    EXPECT_THAT(choose({age(e1, rebuilt), age(e2, rebuilt), age(e3, gone), age(e4, gone)}, 1),
+                ElementsAre(e1, e3));
+    EXPECT_THAT(choose({age(e1, rebuilt), age(e2, gone), age(e3, rebuilt, true), age(e4, gone)}, 1),
+                ElementsAre(e1, e2));
+    EXPECT_THAT(choose({age(e1, rebuilt), age(e2, gone), age(e3, shared), age(e4, gone)}, 1),
+                ElementsAre(e1, e2, e3));
+    EXPECT_THAT(choose({age(e1, rebuilt), age(e2, gone), only_shared(e3), age(e4, gone)}, 1),
+                ElementsAre(e1, e2, e3));
     // What run 2 has left behind goes before its own, however far run 1 had come.
     EXPECT_THAT(choose({{e3, true}, {e5, true}, {{2, 2}, true}, {{3, 2}, false, true}}, 1),
                 ElementsAre(e3, e5));
