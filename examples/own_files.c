@@ -1,6 +1,6 @@
 /* own_files.c - a program that writes its checkpoint files by itself, and goes on from the last ones.
  *
- *     ./own_files DIRECTORY [STEPS]                 or with MPI: mpirun -n 4 ./own_files DIRECTORY [STEPS]
+ *     ./own_files DIRECTORY [STEPS]     or with MPI (compiled with -DOWN_FILES_MPI): mpirun -n 4 ...
  *
  * Every rank keeps a random walk, and writes it to two files with fwrite and fprintf, as it would with HDF5
  * or NetCDF. tailrace says where; the files of all ranks become one epoch in K files. Kill it whenever you

@@ -444,12 +444,12 @@ TAILRACE_API tailrace_code tailrace_restore_some(tailrace_session* session, uint
  *         tailrace_files_find(session, TAILRACE_ANY_RANK, "fields.h5", path, sizeof path);
  *         read_fields(path);
  *         tailrace_files_release(session);
- *     }
+ *     }                                                      // else: only TAILRACE_NOT_FOUND is a first run
  *
  * The paths lead into the node-local tier. A file's name is a path below the directory that tailrace gives,
  * such as "fields.h5" or "fields/u.h5". It must not be absolute, nor have components that are empty, "." or
- * "..". It belongs to its rank: several ranks may use the same. An epoch has the files that were routed for
- * it, so each epoch may have others, and a rank may have none.
+ * "..". It belongs to its rank: several ranks may use the same, except with the setting files_as = original.
+ * An epoch has the files that were routed for it, so each epoch may have others, and a rank may have none.
  *
  * Of a file its bytes are saved, and who may read, write and execute it (the bits 0777), and nothing else.
  * Links are neither followed nor saved.

@@ -198,9 +198,10 @@ Command add_prune(CLI::App& program) {
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
         "The newest epoch that can be restored always stays. prune reads all of it before it removes\n"
-        "anything. Damaged and unreadable epochs stay, too. If an epoch has lost files, prune removes its\n"
-        "remains if it would remove a complete epoch of that age. With --keep and --older-than, an epoch\n"
-        "must match both. prune refuses to remove anything while a session holds the directory.\n\n"
+        "anything. Damaged and unreadable epochs stay, too, unless a later run has saved them again. If\n"
+        "an epoch has lost files, prune removes its remains if it would remove a complete epoch of that\n"
+        "age. With --keep and --older-than, an epoch must match both. prune refuses to remove anything\n"
+        "while a session holds the directory.\n\n"
         "  tailrace prune /scratch/run7 --keep 5\n"
         "  tailrace prune /scratch/run7 --keep 2 --older-than 7d --leftovers --yes");
     return [options](Storage& storage) { return run(*options, storage); };

@@ -351,8 +351,8 @@ Result<EpochKey> EpochSearch::use_newest(std::optional<uint64_t> epoch, std::opt
         return Status(
             Code::corrupt,
             fmt::format("nothing could be restored from {}, and nothing there was changed; the newest "
-                        "epoch: {}. To begin afresh, remove what is there: `tailrace prune` or the shared "
-                        "directory, and `tailrace drain --forget` on each node",
+                        "epoch: {}. To begin afresh, remove the shared directory, and run `tailrace drain "
+                        "--forget` on each node",
                         both_tiers(), damage.message()));
     const Status missing = nothing_to_restore(epoch, before, candidates);
     if (incomplete.ok() || missing.code() == Code::corrupt || !candidates.unlisted.ok()) return missing;
