@@ -7,7 +7,7 @@
 //   ArraysAsked      root -> agents            what do the tables of this epoch say
 //   ArraysAnswered   agent -> the agent above it in a binary tree, up to the root
 //   ArraysFit        root -> agents            all ranks have captured it, and its arrays fit together
-//   NodePrepared    agent -> root             whether this node's captured parts are sound,
+//   NodePrepared     agent -> root             whether this node's captured parts are sound,
 //                                              and its files written as they were
 //   MayCommit        root -> agents            it can be restored: leaders may write their slots
 //   NodeProtected    agent -> root             whether this node's set has protected it

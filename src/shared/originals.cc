@@ -14,6 +14,7 @@
 #include "format/original_files.h"
 #include "read/epoch_reader.h"
 #include "read/saved_files.h"
+#include "storage/system_path.h"
 
 namespace tailrace::internal {
 
@@ -26,10 +27,6 @@ std::string directory_of(const OriginalsPlace& place) {
 }
 std::string unfinished_of(const OriginalsPlace& place, EpochKey key) {
     return join_path(directory_of(place), unfinished_files_name(key));
-}
-
-std::string parent_of(const std::string& path) {
-    return path.substr(0, path.rfind('/'));
 }
 
 // ---- step 1 -------------------------------------------------------------------------------------
