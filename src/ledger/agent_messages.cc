@@ -63,7 +63,7 @@ void fields(Codec& codec, NodeCaptured& m) {
     codec(m.sequence);
     codec.list(m.keys, epoch_key_bytes);
     codec(m.for_shared, m.status, m.capture, m.arrays);
-    codec.list(m.files, 4 + 8, [&](NamesApart& of_rank) {
+    codec.list(m.names_apart, 4 + 8, [&](NamesApart& of_rank) {
         codec(of_rank.rank);
         names(codec, of_rank.names);
     });

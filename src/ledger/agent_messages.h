@@ -81,9 +81,9 @@ struct NodeCaptured {
     std::vector<EpochKey> keys;  // one; several if ranks of the node saved different epochs
     bool for_shared = true;
     Status status;
-    CaptureNumbers capture = {};         // over the ranks of this node
-    Residues arrays = {};                // their digests, combined
-    std::vector<NamesApart> files = {};  // of the ranks that have such files
+    CaptureNumbers capture = {};               // over the ranks of this node
+    Residues arrays = {};                      // their digests, combined
+    std::vector<NamesApart> names_apart = {};  // of the ranks that have such files
 };
 
 struct Decision {

@@ -40,7 +40,7 @@ NodeLedger::Complete NodeLedger::complete(uint64_t sequence, std::vector<Capture
                        fmt::format("{} does not exist because rank {} could not capture it: {}",
                                    to_string(capture.key), capture.stream.rank, capture.status.message()));
         if (!capture.names_apart.empty())
-            whole.news.files.push_back({capture.stream.rank, capture.names_apart});
+            whole.news.names_apart.push_back({capture.stream.rank, capture.names_apart});
         if (!contains(whole.news.keys, capture.key)) whole.news.keys.push_back(capture.key);
     }
     if (whole.news.keys.size() > 1) {

@@ -45,7 +45,7 @@ Status RootLedger::check_new(const NodeCaptured& news) const {
 }
 
 void RootLedger::add_names(Epoch& epoch, const NodeCaptured& news) {
-    for (const auto& of_rank : news.files)
+    for (const auto& of_rank : news.names_apart)
         for (const auto& name : of_rank.names)
             if (epoch.names_fit.ok()) epoch.names_fit = add_name_apart(epoch.names_apart, of_rank.rank, name);
 }

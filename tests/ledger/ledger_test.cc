@@ -191,9 +191,9 @@ TEST(NodeLedgerTest, TheNodeTellsOfItsRanksFiles) {
         if (rank != 5) capture.names_apart = {"f" + std::to_string(rank)};
         const auto whole = whole_with(ledger, capture);
         if (!whole) continue;
-        ASSERT_THAT(whole->news.files, SizeIs(2));
-        EXPECT_EQ(whole->news.files[1].rank, 6u);
-        EXPECT_THAT(whole->news.files[1].names, ElementsAre("f6"));
+        ASSERT_THAT(whole->news.names_apart, SizeIs(2));
+        EXPECT_EQ(whole->news.names_apart[1].rank, 6u);
+        EXPECT_THAT(whole->news.names_apart[1].names, ElementsAre("f6"));
         return;
     }
     FAIL() << "it never was whole";
