@@ -110,7 +110,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--restarts", type=count, default=10, metavar="N", help="start it again at most N times (default: 10)")
     add("--nodes", type=filled, metavar="FILE",
-        help="host file of MPICH or Open MPI (default: the nodes of the Slurm job; elsewhere the command starts as it is)")  # fmt: skip
+        help="host file of MPICH or Open MPI (default: the nodes of the Slurm job; elsewhere the command starts as it "
+        "is)")  # fmt: skip
     add("--health", type=words, metavar="COMMAND",
         help="run this command before each start, with a host's name as its last argument, and leave the host out if "
         "it fails (default: leave out hosts that run no commands)")  # fmt: skip
