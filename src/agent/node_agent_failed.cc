@@ -37,7 +37,9 @@ void NodeAgent::post_at_best(int rank, const AgentMessage& message) {
 
 void NodeAgent::end_background(const Status& why) {
     if (!end_reason_.ok()) return;
-    log(LogLevel::error, "node {} flushes nothing any more: {}", context_.node, why.to_string());
+    // Aborted: an agent process was told to let go of its epochs.
+    log(why.code() == Code::aborted ? LogLevel::info : LogLevel::error,
+        "node {} flushes nothing any more: {}", context_.node, why.to_string());
     end_reason_ = why;
     ended_since_ = SteadyClock::now();
     aggregator_->abandon(why);

@@ -141,7 +141,7 @@ Result<AgentStatus> AgentProcess::serve_clients() {
 // Programs that live hear that the agent ends, and go on without it.
 void AgentProcess::end_carrier() {
     if (!carrier_) return;
-    carrier_->give_up(Status(Code::failed_state, "the agent process was told to end"));
+    carrier_->give_up(Status(Code::aborted, "the agent process was told to end"));
     const auto deadline = SteadyClock::now() + longest_farewell;
     while (carrier_->node_count() > 0 && SteadyClock::now() < deadline) {
         attempt([&] { step_carrier(); });

@@ -55,7 +55,7 @@ Result<std::unique_ptr<CarriedNode>> CarriedNode::create(CarriedJob job, std::sh
 
 CarriedNode::~CarriedNode() {
     hurry_ = true;
-    give_up(Status(Code::failed_state, "the agent process ends"));
+    give_up(Status(Code::aborted, "the agent process ends"));
     {
         MutexLock lock(mutex_);
         background_ended_ = true;

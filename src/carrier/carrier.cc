@@ -55,7 +55,7 @@ Status Carrier::hear(Line& line, const line::Message& message) {
     }
     if (const auto* goodbye = std::get_if<line::Goodbye>(&message)) {
         line.goodbye = true;
-        if (goodbye->give_up) line.node->give_up(Status(Code::failed_state, "the session has given up"));
+        if (goodbye->give_up) line.node->give_up(Status(Code::aborted, "the session has given up"));
         line.node->left(line.rank, true);
         return {};
     }
@@ -165,7 +165,7 @@ bool Carrier::make_way(const std::string& shared_dir) {
     bool none = true;
     for (const auto& node : nodes_) {
         if (node->shared_dir() != resolved || node->program_lives()) continue;
-        node->give_up(Status(Code::failed_state, "a new session takes its epochs over"));
+        node->give_up(Status(Code::aborted, "a new session takes its epochs over"));
         none = false;
     }
     return none;
