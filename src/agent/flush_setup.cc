@@ -38,7 +38,7 @@ Result<std::unique_ptr<Aggregator>> make_aggregator(const JobContext& context, s
     options.buffers = config.buffers;
     options.direct = config.direct_io;
     options.priority = writer_priority(config);
-    options.bandwidth_cap = config.bandwidth_cap;
+    options.cap = context.cap ? context.cap : std::make_shared<BandwidthCap>(config.bandwidth_cap);
     options.trace = !config.trace_dir.empty();
     return Aggregator::create(std::move(options), context.topology, context.node, *context.transport,
                               *context.local, *context.shared, std::move(wake));

@@ -15,6 +15,7 @@
 #include "format/epoch_key.h"
 #include "protect/sets.h"
 #include "storage/storage.h"
+#include "threads/throttle.h"
 #include "transport/topology.h"
 #include "transport/transport.h"
 #include "when/stop_signals.h"
@@ -42,6 +43,8 @@ struct JobContext {
     // Of shared files: the permission bits that the program's umask leaves. An agent or a drain writes
     // with these. 0: not known.
     uint32_t file_rights = 0;
+    std::shared_ptr<BandwidthCap>
+        cap;  // on shared files, where aggregators follow one another; null: config's
     std::shared_ptr<StopSignals> signals;  // null: none are watched
 
     int rank() const { return transport->rank(); }

@@ -380,6 +380,7 @@ void AgentProcess::pass(NodeDrain::Order order) {
         NodeDrain drain(options_.config, local_, shared_);
         if (options_.for_lost) drain.write_for(lost_);
         drain.rest_after_failures(failed_);
+        drain.share(cap_);
         drain.yield_if([this] { return yield_.load(); });
         const auto hear = [&](const DirectoryPass& passed) {
             if (!passed.failed.ok()) {

@@ -158,7 +158,7 @@ NodeAggregator::NodeAggregator(AggregatorOptions options, Topology topology, int
       transport_(transport),
       shared_(shared),
       pool_(std::move(pool)),
-      throttle_(options_.bandwidth_cap),
+      throttle_(options_.cap ? options_.cap : std::make_shared<BandwidthCap>(0)),
       writers_(options_.writers, options_.priority, std::move(wake)),
       services_{options_,
                 topology_,

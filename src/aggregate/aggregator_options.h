@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "flush/plan.h"
 #include "format/epoch_key.h"
 #include "storage/storage.h"
+#include "threads/throttle.h"
 #include "threads/worker.h"
 
 namespace tailrace::internal {
@@ -18,8 +20,8 @@ struct AggregatorOptions {
     uint32_t buffers = 8;  // of plan.chunk_bytes
     DirectIo direct = DirectIo::automatic;
     Priority priority;
-    uint64_t bandwidth_cap = 0;  // bytes per second this node writes; 0: no cap
-    uint32_t file_rights = 0;    // of shared files; 0: what the umask leaves
+    std::shared_ptr<BandwidthCap> cap;  // on what this node writes; null: none
+    uint32_t file_rights = 0;           // of shared files; 0: what the umask leaves
     WorkingName working_name = unfinished_name;
     bool trace = false;  // results bring FlushStatistics::events
 };

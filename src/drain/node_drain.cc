@@ -29,10 +29,11 @@ AwaitedNodes node_of(const PlanRecord& record, uint32_t node) {
 class EpochDrain {
   public:
     // `lost` and `failed` may be null.
-    EpochDrain(const Config& config, const std::string& directory, const RecordedEpoch& recorded,
-               std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared, LostNodes* lost,
-               FailedShares* failed)
+    EpochDrain(const Config& config, std::shared_ptr<BandwidthCap> cap, const std::string& directory,
+               const RecordedEpoch& recorded, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared,
+               LostNodes* lost, FailedShares* failed)
         : config_(config),
+          cap_(std::move(cap)),
           directory_(directory),
           record_(recorded.record),
           local_(std::move(local)),
@@ -116,7 +117,7 @@ class EpochDrain {
 
     Result<NodeShare::End> write_own_share(const std::function<bool()>& stop,
                                            const NodeDrain::Watcher& watcher) {
-        TAILRACE_ASSIGN(auto share, NodeShare::create(config_, record_, local_, shared_));
+        TAILRACE_ASSIGN(auto share, NodeShare::create(config_, cap_, record_, local_, shared_));
         TAILRACE_ASSIGN(const bool written, share.is_written());
         if (written) return NodeShare::End::not_needed;
         const auto end = write(
@@ -143,7 +144,7 @@ class EpochDrain {
         if (!kept.ok()) return pass_over(id, kept.status(), is_damage(kept.status()));
         if (!*kept) return false;
         id.node = (*kept)->record.node;
-        auto share = NodeShare::create(config_, (*kept)->record, local_, shared_);
+        auto share = NodeShare::create(config_, cap_, (*kept)->record, local_, shared_);
         if (!share.ok()) return pass_over(id, share.status(), is_damage(share.status()));
         TAILRACE_ASSIGN(const bool written, share->is_written());
         if (written) {
@@ -180,7 +181,7 @@ class EpochDrain {
 
     // Fills waiting_for.
     Status find_missing() {
-        TAILRACE_ASSIGN(const auto share, NodeShare::create(config_, record_, local_, shared_));
+        TAILRACE_ASSIGN(const auto share, NodeShare::create(config_, cap_, record_, local_, shared_));
         const auto& plan = share.plan();
         for (const auto& header : share.headers()) {
             TAILRACE_ASSIGN(const auto file,
@@ -219,6 +220,7 @@ class EpochDrain {
     }
 
     const Config& config_;
+    const std::shared_ptr<BandwidthCap> cap_;
     const std::string directory_;
     const PlanRecord record_;
     const std::shared_ptr<Storage> local_, shared_;
@@ -349,7 +351,10 @@ const char* name_of(DrainedEpoch::State state) {
 }
 
 NodeDrain::NodeDrain(Config config, std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared)
-    : config_(std::move(config)), local_(std::move(local)), shared_(std::move(shared)) {}
+    : config_(std::move(config)),
+      local_(std::move(local)),
+      shared_(std::move(shared)),
+      cap_(std::make_shared<BandwidthCap>(config_.bandwidth_cap)) {}
 
 Result<DrainPass> NodeDrain::pass(const std::string& node_directory, const std::function<bool()>& stop,
                                   Order order) {
@@ -400,7 +405,7 @@ bool NodeDrain::finish(const std::string& node_directory, const RecordedEpoch& r
     if (*need == EpochNeed::stays) return true;
     bool is_usable = true;
     if (*need == EpochNeed::flush) {
-        EpochDrain drain(config_, node_directory, recorded, local_, shared_, lost_, failed_);
+        EpochDrain drain(config_, cap_, node_directory, recorded, local_, shared_, lost_, failed_);
         pass.epochs.push_back(drain.run(stop, watcher_));
         auto& epoch = pass.epochs.back();
         if (epoch.state == DrainedEpoch::State::committed) keep_newest(*shared_, record);
@@ -435,7 +440,8 @@ Result<DrainPass> NodeDrain::look(const std::string& node_directory) {
             pass.epochs.push_back(failed(recorded, need.status()));
         else if (*need == EpochNeed::flush)
             pass.epochs.push_back(
-                EpochDrain(config_, node_directory, recorded, local_, shared_, nullptr, nullptr).look());
+                EpochDrain(config_, cap_, node_directory, recorded, local_, shared_, nullptr, nullptr)
+                    .look());
         else if (*need != EpochNeed::stays)
             pass.epochs.push_back(without_work(recorded, state_of(*need)));
     }

@@ -37,6 +37,7 @@
 #include "format/epoch_key.h"
 #include "format/plan_record.h"
 #include "storage/storage.h"
+#include "threads/throttle.h"
 
 namespace tailrace::internal {
 
@@ -88,6 +89,9 @@ class NodeDrain {
     // outlive the drain.
     void rest_after_failures(FailedShares& failed) { failed_ = &failed; }
 
+    // The bandwidth cap counts what others have booked under it, in place of a cap of its own.
+    void share(std::shared_ptr<BandwidthCap> cap) { cap_ = std::move(cap); }
+
     // Hears of a share, this node's or a lost one's, while it is written: when it begins, several times a
     // second, and when it has ended. `written_bytes` is at most `share_bytes`.
     using Watcher =
@@ -116,6 +120,7 @@ class NodeDrain {
 
     Config config_;
     const std::shared_ptr<Storage> local_, shared_;
+    std::shared_ptr<BandwidthCap> cap_;
     std::function<bool()> yield_ = [] { return false; };
     Watcher watcher_ = [](const DrainedEpoch&, uint64_t, uint64_t) {};
     LostNodes* lost_ = nullptr;

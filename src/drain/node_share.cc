@@ -21,10 +21,11 @@ constexpr auto between_questions = 100ms;  // how often stop() is asked
 
 // As the background of the session would have had it. The aggregator sends no message, so one rank
 // stands for each node.
-JobContext context_of(const Config& config, const PlanRecord& record, std::shared_ptr<Storage> local,
-                      std::shared_ptr<Storage> shared) {
+JobContext context_of(const Config& config, std::shared_ptr<BandwidthCap> cap, const PlanRecord& record,
+                      std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared) {
     JobContext context;
     context.config = config;
+    context.cap = std::move(cap);
     context.config.name = record.job;
     context.config.shared_dir = record.shared_dir;
     context.config.files = record.file_count;
@@ -64,10 +65,11 @@ Result<std::vector<EpochKey>> whole_in(Storage& shared, const PlanRecord& record
     return whole;
 }
 
-Result<NodeShare> NodeShare::create(const Config& config, const PlanRecord& record,
-                                    std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared) {
+Result<NodeShare> NodeShare::create(const Config& config, std::shared_ptr<BandwidthCap> cap,
+                                    const PlanRecord& record, std::shared_ptr<Storage> local,
+                                    std::shared_ptr<Storage> shared) {
     TAILRACE_ASSIGN(auto plan, recorded_plan(record));
-    return NodeShare(context_of(config, record, std::move(local), std::move(shared)), record,
+    return NodeShare(context_of(config, std::move(cap), record, std::move(local), std::move(shared)), record,
                      std::move(plan));
 }
 

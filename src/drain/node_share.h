@@ -23,8 +23,9 @@ Result<std::vector<EpochKey>> whole_in(Storage& shared, const PlanRecord& record
 class NodeShare {
   public:
     // Of `config`, what NodeDrain says counts.
-    static Result<NodeShare> create(const Config& config, const PlanRecord& record,
-                                    std::shared_ptr<Storage> local, std::shared_ptr<Storage> shared);
+    static Result<NodeShare> create(const Config& config, std::shared_ptr<BandwidthCap> cap,
+                                    const PlanRecord& record, std::shared_ptr<Storage> local,
+                                    std::shared_ptr<Storage> shared);
 
     const PlanRecord& record() const { return record_; }
     const FlushPlan& plan() const { return plan_; }

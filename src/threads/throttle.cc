@@ -15,11 +15,16 @@ uint64_t ThrottleBook::book(uint64_t now_ns, uint64_t bytes) {
     return start_ns;
 }
 
+uint64_t BandwidthCap::book(uint64_t now_ns, uint64_t bytes) {
+    MutexLock lock(mutex_);
+    return book_.book(now_ns, bytes);
+}
+
 bool Throttle::pass(uint64_t bytes) {
     using Clock = SteadyClock;
     MutexLock lock(mutex_);
     const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
-    const std::chrono::nanoseconds due(book_.book(static_cast<uint64_t>(now.count()), bytes));
+    const std::chrono::nanoseconds due(cap_->book(static_cast<uint64_t>(now.count()), bytes));
     const Clock::time_point turn(std::chrono::duration_cast<Clock::duration>(due));
     while (!closed_ && Clock::now() < turn) closed_or_due_.wait_until(lock, turn);
     return !closed_;

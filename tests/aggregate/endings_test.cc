@@ -131,7 +131,7 @@ TEST_F(AggregatorFaultsTest, AggregatorsMayEndWhileEverythingIsUnderWay) {
 
 TEST_F(AggregatorFaultsTest, WriterThatWaitsForTheBandwidthCapDoesNotHoldUpTheEnd) {
     ClusterSettings settings = small(1, 1);
-    settings.options.bandwidth_cap = 1;  // a chunk takes over an hour
+    settings.options.cap = std::make_shared<BandwidthCap>(1);  // a chunk takes over an hour
     settings.options.shared_dir = Cluster::shared_dir;
     Cluster cluster(settings, local, memory);
     const auto jobs = cluster.capture({1, 1}, {50'000});

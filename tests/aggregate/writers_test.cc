@@ -40,6 +40,16 @@ TEST(ThrottleTest, CloseEndsASleepAndRefusesLaterOnes) {
     EXPECT_FALSE(throttle.pass(1));
 }
 
+TEST(ThrottleTest, UnderOneCapALaterThrottleWaitsForTheBytesOfAnEarlierOne) {
+    const auto cap = std::make_shared<BandwidthCap>(1);
+    EXPECT_TRUE(Throttle(cap).pass(1'000'000));
+    Throttle later(cap);
+    auto sleeper = std::async(std::launch::async, [&] { return later.pass(1); });
+    EXPECT_EQ(sleeper.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+    later.close();
+    EXPECT_FALSE(sleeper.get());
+}
+
 TEST(WriterPoolTest, UrgentTasksGoFirstAndThenRunsInTheOwnersThread) {
     std::promise<void> gate, busy;
     std::atomic<int> woken = 0;

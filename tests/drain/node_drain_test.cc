@@ -16,6 +16,7 @@
 #include "drain/recorded_epochs.h"
 #include "shared/takeover.h"
 #include "storage/forwarding_storage.h"
+#include "threads/executor.h"
 
 namespace tailrace::internal {
 namespace {
@@ -230,6 +231,19 @@ TEST_F(NodeDrainTest, AWatcherHearsHowFarAShareIs) {
     heard.clear();
     ASSERT_TRUE(drain.pass(directory_of(0), never).ok());
     EXPECT_THAT(heard, IsEmpty()) << "its share is written already";
+}
+
+TEST_F(NodeDrainTest, TheBandwidthCapCountsWhatEarlierPassesHaveWritten) {
+    run_and_die_planned(1);
+    const auto cap = std::make_shared<BandwidthCap>(1);
+    const std::chrono::nanoseconds now = SteadyClock::now().time_since_epoch();
+    cap->book(static_cast<uint64_t>(now.count()), 1'000'000);  // days
+    NodeDrain drain(config_, machines_.local_of("m0"), machines_.shared);
+    drain.share(cap);
+    int asked = 0;
+    const auto pass = drain.pass(directory_of(0), [&] { return ++asked > 3; });
+    ASSERT_TRUE(pass.ok() && pass->epochs.size() == 1);
+    EXPECT_EQ(pass->epochs[0].state, State::stopped);
 }
 
 TEST_F(NodeDrainTest, ASessionThatLivesIsNotDisturbed) {
