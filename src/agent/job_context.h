@@ -43,8 +43,8 @@ struct JobContext {
     // Of shared files: the permission bits that the program's umask leaves. An agent or a drain writes
     // with these. 0: not known.
     uint32_t file_rights = 0;
-    std::shared_ptr<BandwidthCap>
-        cap;  // on shared files, where aggregators follow one another; null: config's
+    // On what this node writes to shared files, where one aggregator follows another. Null: the setting's.
+    std::shared_ptr<BandwidthCap> cap;
     std::shared_ptr<StopSignals> signals;  // null: none are watched
 
     int rank() const { return transport->rank(); }

@@ -103,9 +103,9 @@ class AgentProcess {
     // The passing thread uses them, and the serving one before it begins a pass.
     LostNodes lost_;
     FailedShares failed_;
-    const std::shared_ptr<BandwidthCap> cap_ =
-        std::make_shared<BandwidthCap>(options_.config.bandwidth_cap);  // on what all passes write
-    std::set<std::string> said_;                                        // of directories that are skipped
+    // On what all passes write.
+    const std::shared_ptr<BandwidthCap> cap_ = std::make_shared<BandwidthCap>(options_.config.bandwidth_cap);
+    std::set<std::string> said_;  // of directories that are skipped
 
     // Only the serving thread uses these.
     AgentBook book_;
