@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/bytes.h"
+#include "base/fnv.h"
 #include "base/log.h"
 #include "catalog/lineage.h"
 #include "format/codec.h"
@@ -16,17 +17,6 @@
 namespace tailrace::internal {
 
 namespace {
-
-// FNV-1a keeps the directories of different jobs apart. It is no secret and no checksum. Version
-// 0.1.0 used 32 bits.
-template <class Hash, Hash start, Hash factor>
-Hash hash_text(std::string_view text) {
-    Hash hash = start;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * factor;
-    return hash;
-}
-constexpr auto hash_of_0_1_0 = hash_text<uint32_t, 2166136261u, 16777619u>;
-constexpr auto current_hash = hash_text<uint64_t, 14695981039346656037u, 1099511628211u>;
 
 // Returns the same text for all paths to a directory, whether it exists yet or not. A job that
 // comes back by another symbolic link must find what it has captured.
@@ -58,8 +48,8 @@ LocalTier local_tier(const std::string& local_dir, const std::string& shared_dir
     auto text = absolute_text(shared_dir);
     LocalTier tier;
     tier.local_dir = local_dir;
-    tier.prefix = fmt::format("{}-{:016x}.node", job, current_hash(text));
-    tier.old_prefix = fmt::format("{}-{:08x}.node", job, hash_of_0_1_0(text));
+    tier.prefix = fmt::format("{}-{:016x}.node", job, fnv1a_64(text));
+    tier.old_prefix = fmt::format("{}-{:08x}.node", job, fnv1a_32(text));  // of version 0.1.0
     if (text.size() > max_part_directory_bytes) text.resize(max_part_directory_bytes);
     // A relative path says nothing without the directory it is relative to.
     if (text.starts_with('/')) tier.shared_text = std::move(text);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/fnv.h"
 #include "base/log.h"
 
 namespace tailrace::internal {
@@ -13,13 +14,6 @@ namespace {
 
 constexpr std::string_view suffix = ".jsonl", suffix_before = ".1";
 constexpr size_t hash_digits = 16;
-
-// FNV-1a is enough, because names only have to differ.
-uint64_t hash_text(std::string_view text) {
-    uint64_t hash = 14695981039346656037u;
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-    return hash;
-}
 
 std::string directory_of(const std::string& path) {
     const size_t slash = path.rfind('/');
@@ -64,7 +58,7 @@ Status RecordFile::append(std::string_view text) {
 }
 
 std::string record_path(const std::string& directory, const std::string& job, const std::string& shared_dir) {
-    return join_path(directory, fmt::format("{}-{:0{}x}{}", job, hash_text(shared_dir), hash_digits, suffix));
+    return join_path(directory, fmt::format("{}-{:0{}x}{}", job, fnv1a_64(shared_dir), hash_digits, suffix));
 }
 
 void drop_old_records(Storage& storage, const std::string& directory, size_t keep) {
