@@ -24,7 +24,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
+.PHONY: help setup build demo test test-python bench bench-llm bench-planning bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
     tsan fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
@@ -43,6 +43,7 @@ help:
 	@echo '  make test-python   build the Python package and check it: ruff, mypy, stubs, tests (with PyTorch, in a'
 	@echo '                     virtual environment under ~/.cache/tailrace, made the first time)'
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
+	@echo '  make bench-planning   what a save through DCP costs beside its data, as ranks and tensors grow'
 	@echo '  make bench-gpu     copies of a training state from a GPU: tailrace beside one pinned copy and PyTorch'
 	@echo '  make bench-peers   tailrace beside a file per process, MPI-IO, HDF5 and fio'
 	@echo '  make bench-collective   collective I/O against the MPI library'"'"'s own two-phase I/O'
@@ -98,6 +99,10 @@ bench:
 bench-llm:
 	@MPI=none scripts/setup build python
 	@scripts/bench_python llm $(BENCH_ARGS)
+
+bench-planning:
+	@MPI=none scripts/setup build python
+	@scripts/bench_python planning $(BENCH_ARGS)
 
 bench-gpu:
 	@MPI=none scripts/setup build python

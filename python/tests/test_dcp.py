@@ -528,11 +528,31 @@ def test_metadata_in_a_hostile_file_is_corrupt() -> None:
     from tailrace import _tree
     from tailrace.torch import _metadata
 
-    for tree in [{}, {"entries": [["a", "load", True, [1], []]]}, {"entries": 5}]:
+    good = {"places": [], "planner_data": None, "version": None}
+    about = b'{"checkpoint_id": null, "save_id": "1", "modules": []}'
+    assert _metadata.decode(_tree.encode(good)[0], about)[0].storage_data == {}
+    for tree, save in [
+        ({}, None),
+        ({}, about),
+        (good, None),
+        ({"entries": [["a", "load", True, [1], []]]}, None),
+        ({"entries": 5}, None),
+        (good, b"{}"),
+        (good, b"[]"),
+        (good, b"{"),
+        (good, b"[" * 100_000),
+        (good, b"\xff"),
+        ({**good, "tensors": [["a", "load", True, [1], []]]}, about),
+        ({**good, "tensors": [["a", "float32", True, [1], [[]]]]}, about),
+        ({**good, "tensors": [["a", "float32", True, [1], [[[0], [1], 0]]]]}, about),
+        ({**good, "bytes": [[]]}, about),
+        ({**good, "bytes": [["a", 1]]}, about),
+        ([], about),
+    ]:
         buffer = io.BytesIO()
         buffer.write(_tree.encode(tree)[0])
         with pytest.raises(tailrace.Error) as refused:
-            _metadata.decode(buffer.getvalue())
+            _metadata.decode(buffer.getvalue(), save)
         assert refused.value.code is tailrace.Code.CORRUPT
 
 

@@ -17,7 +17,7 @@ import torch.distributed.checkpoint as dcp
 
 import tailrace
 from tailrace import _core
-from tailrace.torch import StorageReader, StorageWriter, _groups, _runs, _segments
+from tailrace.torch import StorageReader, StorageWriter, _among, _groups, _runs, _segments
 
 write = _runs.write
 
@@ -99,16 +99,16 @@ def groups_of_writers() -> None:
 def a_disk_that_fails(place: str) -> None:
     rank = dist.get_rank()
     writer = StorageWriter(f"{place}/c")
-    real = _core.write_runs
+    real = _core.write_stream
 
     def fail(*args: Any) -> Any:
         raise OSError("the test's own failure")
 
     if rank == 1:
-        _core.write_runs = fail
+        _core.write_stream = fail
     with pytest.raises(dcp.CheckpointException, match="the test's own failure"):
         dcp.save({f"w{rank}": torch.ones(3)}, storage_writer=writer)
-    _core.write_runs = real
+    _core.write_stream = real
     with ThreadPoolExecutor(1) as pool:  # the thread of the save that failed is this one, and lives
         pool.submit(dcp.save, {f"w{rank}": torch.full((3,), 2.0)}, storage_writer=writer).result()
     state = {f"w{rank}": torch.zeros(3)}
@@ -142,7 +142,7 @@ def a_rank_that_is_gone() -> None:
     if dist.get_rank() == 1:
         os._exit(7)
     with pytest.raises(tailrace.Error, match="a rank is gone") as failed:
-        _runs.all_gather(group, 5)
+        _among.all_gather(group, 5)
     assert failed.value.code is tailrace.Code.TRANSPORT
     os._exit(8)
 

@@ -25,6 +25,20 @@ std::vector<std::byte> padded(std::vector<std::byte> bytes) {
     return bytes;
 }
 
+// Ranks say where they have written. What a reader would refuse is refused before the commit, by the
+// reader's own rules.
+Status check_readable(SegmentIndex index, const SharedHeader& header, uint64_t end) {
+    normalize(index.extents);
+    const auto encoded = encode(index);
+    LeaderSlot slot;
+    slot.index_bytes = encoded.size();
+    slot.index_crc = crc32c(encoded);
+    for (const Extent& extent : index.extents) slot.data_bytes += extent.bytes;
+    const auto read = decode_segment_index(encoded, header, slot, end);
+    if (read.ok()) return {};
+    return Status(Code::invalid_argument, "ranks have written to wrong places: " + read.status().message());
+}
+
 }  // namespace
 
 uint32_t first_file_of(uint32_t rank, uint32_t ranks, uint32_t files) {
@@ -34,15 +48,22 @@ uint32_t last_file_of(uint32_t rank, uint32_t ranks, uint32_t files) {
     return std::max(first_file_of(rank, ranks, files) + 1, first_file_of(rank + 1, ranks, files));
 }
 
-Result<uint64_t> head_bytes(const std::vector<RegionShape>& regions, const std::vector<RegionShape>& tail) {
-    PartManifest manifest;
-    add_regions(manifest, regions);
-    add_regions(manifest, tail);
-    TAILRACE_TRY(lay_out(manifest));
-    const uint64_t end = regions.empty() ? manifest.manifest_bytes
-                                         : manifest.regions[regions.size() - 1].stream_offset +
-                                               manifest.regions[regions.size() - 1].bytes;
-    return manifest.manifest_bytes + align_up(manifest.stream_bytes - end, block_bytes);
+Result<CheckedArrays> CheckedArrays::check(const std::vector<std::vector<RegionShape>>& ranks) {
+    CheckedArrays checked;
+    std::vector<PartManifest> manifests;
+    for (const auto& regions : ranks) {
+        PartManifest& manifest = manifests.emplace_back();
+        manifest.has_checksums = false;
+        manifest.rank = static_cast<uint32_t>(manifests.size() - 1);
+        manifest.rank_count = static_cast<uint32_t>(ranks.size());
+        add_regions(manifest, regions);
+        TAILRACE_TRY(lay_out(manifest));
+        checked.digests_.push_back(shapes_digest(regions));
+    }
+    std::vector<const PartManifest*> all;
+    for (const PartManifest& manifest : manifests) all.push_back(&manifest);
+    if (const auto fault = check_arrays(all)) return fault->refusal();
+    return checked;
 }
 
 DirectEpoch::DirectEpoch(Storage& storage, DirectEpochSettings settings)
@@ -114,12 +135,34 @@ DirectEpoch::~DirectEpoch() {
     }
 }
 
-Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
-    if (ended_ || ranks.size() != header_.rank_count)
+Status DirectEpoch::commit(const std::vector<DirectEntry>& ranks, const CheckedArrays& checked) {
+    const auto refused = [&](const std::string& why) {
         return Status(Code::invalid_argument,
-                      fmt::format("{} has {} ranks, but {} were given; nothing was committed",
-                                  to_string(header_.key), header_.rank_count, ended_ ? 0 : ranks.size()));
-    Status written = write_and_seal(ranks);
+                      fmt::format("{} {}; nothing was committed", to_string(header_.key), why));
+    };
+    if (ended_ || ranks.size() != header_.rank_count)
+        return refused(
+            fmt::format("has {} ranks, but {} were given", header_.rank_count, ended_ ? 0 : ranks.size()));
+    std::vector<WrittenRank> all;
+    std::vector<RankStream> left;  // whose heads are to be written
+    for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+        if (const auto* from = std::get_if<DirectRank>(&ranks[rank])) {
+            auto stream = RankStream::make(*from, rank, header_.rank_count);
+            if (!stream.ok()) return refused("cannot be written: " + stream.status().message());
+            all.push_back({stream->info(), shapes_digest(from->regions), stream->data()});
+            left.push_back(std::move(*stream));
+        } else {
+            all.push_back(std::get<WrittenRank>(ranks[rank]));
+        }
+        const uint32_t files = last_file_of(rank, header_.rank_count, header_.file_count) -
+                               first_file_of(rank, header_.rank_count, header_.file_count);
+        if (all.back().info.rank != rank || all.back().files.size() != files)
+            return refused(fmt::format("has {} files for rank {}, but {} of rank {} were given", files, rank,
+                                       all.back().files.size(), all.back().info.rank));
+        if (checked.digests().size() != ranks.size() || checked.digests()[rank] != all.back().shapes_digest)
+            return refused(fmt::format("was checked with other regions of rank {}", rank));
+    }
+    Status written = write_and_seal(all, left);
     for (size_t k = 0; written.ok() && k < segments_.size(); ++k) written = segments_[k]->commit();
     if (!written.ok())
         return written.with_context(
@@ -136,105 +179,37 @@ Status DirectEpoch::commit(const std::vector<DirectRank>& ranks) {
     return {};
 }
 
-Result<DirectEpoch::Stream> DirectEpoch::make_stream(const DirectRank& from, uint32_t rank, uint32_t ranks,
-                                                     uint64_t run_bytes) {
-    Stream stream;
-    PartManifest& manifest = stream.manifest;
-    manifest.rank = rank;
-    manifest.rank_count = ranks;
-    add_regions(manifest, from.regions);
-    for (const auto& tail : from.tail) {
-        if (tail.shape.bytes != tail.content.size())
-            return Status(Code::invalid_argument,
-                          fmt::format("region '{}' of rank {} has {} bytes, but {} were given",
-                                      tail.shape.name, rank, tail.shape.bytes, tail.content.size()));
-        add_regions(manifest, {tail.shape});
-    }
-    TAILRACE_TRY(lay_out(manifest));
-    stream.tail_start = manifest.manifest_bytes + run_bytes;
-    for (size_t i = 0; i < manifest.regions.size(); ++i) {
-        std::vector<uint32_t>& crcs = manifest.regions[i].block_crcs;
-        if (i < from.regions.size()) {
-            if (i >= from.crcs.size() || from.crcs[i].size() != crcs.size())
-                return Status(Code::invalid_argument,
-                              fmt::format("region '{}' of rank {} came without its checksums",
-                                          manifest.regions[i].name, rank));
-            crcs = from.crcs[i];
-            continue;
-        }
-        const std::span<const std::byte> content(from.tail[i - from.regions.size()].content);
-        for (size_t block = 0; block < crcs.size(); ++block) {
-            const size_t start = block * check_block_bytes;
-            crcs[block] =
-                crc32c(content.subspan(start, std::min<size_t>(check_block_bytes, content.size() - start)));
-        }
-    }
-    stream.encoded = encode(manifest);
-    stream.info = {rank, manifest.stream_bytes, manifest.manifest_bytes, crc32c(stream.encoded)};
-    return stream;
-}
-
-// The bytes of the regions that came with their content.
-std::vector<std::byte> DirectEpoch::tail_of(const DirectRank& from, const Stream& stream) {
-    std::vector<std::byte> tail(stream.manifest.stream_bytes - stream.tail_start);
-    for (size_t i = 0; i < from.tail.size(); ++i) {
-        const auto& content = from.tail[i].content;
-        const Region& region = stream.manifest.regions[from.regions.size() + i];
-        std::copy(content.begin(), content.end(),
-                  tail.begin() + static_cast<std::ptrdiff_t>(region.stream_offset - stream.tail_start));
-    }
-    return tail;
-}
-
-Status DirectEpoch::write_and_seal(const std::vector<DirectRank>& ranks) {
+Status DirectEpoch::write_and_seal(const std::vector<WrittenRank>& ranks,
+                                   const std::vector<RankStream>& left) {
     std::vector<FileContent> files(header_.file_count);
     for (auto& file : files) file.end = file.front = data_start();
-    TAILRACE_ASSIGN(const auto streams, locate_data(ranks, files));
-    std::vector<const PartManifest*> manifests;
-    for (const Stream& stream : streams) manifests.push_back(&stream.manifest);
-    if (const auto fault = check_arrays(manifests)) return fault->refusal();
-    for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const WrittenRank& rank : ranks) locate(rank, files);
+    for (const RankStream& stream : left) {
+        const uint32_t rank = stream.info().rank;
         const uint32_t file = first_file_of(rank, header_.rank_count, header_.file_count);
-        TAILRACE_TRY(put(rank, 0, streams[rank].encoded, *segments_[file], files[file]));
-        TAILRACE_TRY(put(rank, streams[rank].tail_start, tail_of(ranks[rank], streams[rank]),
-                         *segments_[file], files[file]));
+        TAILRACE_TRY(put(rank, 0, stream.manifest(), *segments_[file], files[file]));
+        TAILRACE_TRY(put(rank, stream.tail_start(), stream.tail(), *segments_[file], files[file]));
     }
+    for (uint32_t k = 0; k < header_.file_count; ++k)
+        TAILRACE_TRY(check_readable(files[k].index, segments_[k]->header(), files[k].end));
     // Everything but the slots, also the names, is durable before the first slot is written.
     for (uint32_t k = 0; k < header_.file_count; ++k)
         TAILRACE_TRY(segments_[k]->seal(std::move(files[k].index), files[k].end));
     return {};
 }
 
-// Makes the streams of all ranks, and notes where the data that ranks have written lies in the
-// files.
-Result<std::vector<DirectEpoch::Stream>> DirectEpoch::locate_data(const std::vector<DirectRank>& ranks,
-                                                                  std::vector<FileContent>& files) const {
-    std::vector<Stream> streams;
-    for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
-        const DirectRank& from = ranks[rank];
-        const uint32_t first_file = first_file_of(rank, header_.rank_count, header_.file_count);
-        const uint32_t last_file = last_file_of(rank, header_.rank_count, header_.file_count);
-        TAILRACE_ASSIGN(const auto layout, lay_out_regions(from.regions, last_file - first_file));
-        TAILRACE_ASSIGN(auto stream, make_stream(from, rank, header_.rank_count, layout.bytes));
-        if (from.file_offsets.size() != layout.runs.size())
-            return Status(Code::invalid_argument, fmt::format("rank {} wrote {} runs instead of {}", rank,
-                                                              from.file_offsets.size(), layout.runs.size()));
-        for (uint32_t run = 0; run < layout.runs.size(); ++run) {
-            const RegionRun& cut = layout.runs[run];
-            FileContent& file = files[first_file + run];
-            file.index.streams.push_back(stream.info);
-            if (cut.first == cut.last) continue;
-            const uint64_t start = stream.manifest.manifest_bytes + cut.start;
-            const uint64_t end = cut.last < from.regions.size()
-                                     ? stream.manifest.manifest_bytes + layout.offsets[cut.last]
-                                     : stream.tail_start;
-            if (end > start) file.index.extents.push_back({rank, start, end - start, from.file_offsets[run]});
-            file.end = std::max(file.end, from.file_offsets[run] + cut.bytes);
-            file.data_start = std::min(file.data_start, from.file_offsets[run]);
+// Notes what a rank has written, and where.
+void DirectEpoch::locate(const WrittenRank& rank, std::vector<FileContent>& files) const {
+    const uint32_t first = first_file_of(rank.info.rank, header_.rank_count, header_.file_count);
+    for (size_t i = 0; i < rank.files.size(); ++i) {
+        FileContent& file = files[first + i];
+        file.index.streams.push_back(rank.info);
+        file.end = std::max(file.end, rank.files[i].end);
+        for (const Extent& extent : rank.files[i].extents) {
+            file.index.extents.push_back(extent);
+            file.data_start = std::min(file.data_start, extent.file_offset);
         }
-        streams.push_back(std::move(stream));
     }
-    return streams;
 }
 
 // Writes bytes in front of the file's data where they fit, otherwise behind it.

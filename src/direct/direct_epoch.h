@@ -6,14 +6,15 @@
 //   coordinator
 //     1. begin(): locks the directory and begins the K files.
 //   every rank
-//     2. write_runs(): writes its regions' data to the places on which all ranks agree, and syncs.
+//     2. write_stream(): writes its stream to the places on which all ranks agree, and syncs
+//        (rank_stream.h). A rank that leaves its head to the coordinator calls write_runs().
 //   coordinator
-//     3. commit(), with every rank's table of regions and checksums. It refuses arrays that cannot
-//        be restored (array_check.h). It writes the manifests, and the regions that it was given
-//        with their bytes: in front of the data where the ranks left room (head_bytes), otherwise
-//        behind it. Then it seals and commits the files (shared/segment.h). From here on the epoch
-//        exists.
-//     4. It gives the files their final names, and removes earlier attempts at this epoch and
+//     3. CheckedArrays::check(): refuses arrays that cannot be restored (array_check.h). It needs
+//        all ranks' regions. What it returns is good for all epochs of the same regions.
+//     4. commit(). It writes the heads that were left to it: in front of the data where the ranks
+//        left room (head_bytes), otherwise behind it. Then it seals and commits the files
+//        (shared/segment.h). From here on the epoch exists.
+//     5. It gives the files their final names, and removes earlier attempts at this epoch and
 //        epochs that were never finished.
 //
 // The file format is that of every epoch, with one leader per file, so readers see no difference. A
@@ -28,10 +29,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
-#include "direct/direct_write.h"
+#include "direct/rank_stream.h"
 #include "format/shared_file.h"
 #include "shared/segment.h"
 #include "storage/storage.h"
@@ -50,23 +52,19 @@ struct DirectEpochSettings {
 uint32_t first_file_of(uint32_t rank, uint32_t ranks, uint32_t files);
 uint32_t last_file_of(uint32_t rank, uint32_t ranks, uint32_t files);
 
-// The room that a rank's manifest and tail need in front of the data of its first file. A reader
-// needs them first, so it then only goes forward. Pure. A rank that does not know a tail's size yet
-// may guess: what does not fit goes behind the data, and room that is not needed stays a hole.
-Result<uint64_t> head_bytes(const std::vector<RegionShape>& regions, const std::vector<RegionShape>& tail);
+// That the arrays of some ranks can be restored, whatever is in them. Immutable.
+class CheckedArrays {
+  public:
+    // `ranks`: the regions of each rank, ascending. invalid_argument if arrays cannot be restored, or
+    // overlap without a declaration.
+    static Result<CheckedArrays> check(const std::vector<std::vector<RegionShape>>& ranks);
+    const std::vector<uint64_t>& digests() const { return digests_; }  // shapes_digest of each rank
 
-// What a rank has written, and what the coordinator has to write for it.
-struct DirectRank {
-    struct Tail {
-        RegionShape shape;
-        std::vector<std::byte> content;
-    };
-    std::vector<RegionShape> regions;         // as given to lay_out_regions
-    std::vector<std::vector<uint32_t>> crcs;  // the checksums of each region
-    // Where each run lies, in the order of the rank's files.
-    std::vector<uint64_t> file_offsets;
-    std::vector<Tail> tail;  // regions behind those
+  private:
+    std::vector<uint64_t> digests_;
 };
+
+using DirectEntry = std::variant<DirectRank, WrittenRank>;
 
 class DirectEpoch {
   public:
@@ -80,19 +78,12 @@ class DirectEpoch {
     const std::vector<std::string>& paths() const { return paths_; }  // the unfinished names
     uint64_t data_start() const { return data_offset(header_); }      // the same in every file
 
-    // Commits the epoch. `ranks` has every rank once, ascending. After a failure nothing exists,
-    // and the epoch cannot be committed any more. invalid_argument also if arrays cannot be
-    // restored, or overlap without a declaration.
-    Status commit(const std::vector<DirectRank>& ranks);
+    // Commits the epoch. `ranks` has every rank once, ascending, and their regions are those that
+    // were checked; otherwise invalid_argument. After a failure nothing exists, and the epoch cannot
+    // be committed any more.
+    Status commit(const std::vector<DirectEntry>& ranks, const CheckedArrays& checked);
 
   private:
-    // A rank's complete stream: the table of regions, and which of its bytes lie where.
-    struct Stream {
-        PartManifest manifest;
-        std::vector<std::byte> encoded;
-        StreamInfo info;
-        uint64_t tail_start = 0;  // in the stream: the end of what lies in runs
-    };
     struct FileContent {
         SegmentIndex index;
         uint64_t front = 0;                // the room in front of the data begins here
@@ -101,12 +92,8 @@ class DirectEpoch {
     };
     DirectEpoch(Storage& storage, DirectEpochSettings settings);
     Status create(SharedHeader header);
-    Status write_and_seal(const std::vector<DirectRank>& ranks);
-    Result<std::vector<Stream>> locate_data(const std::vector<DirectRank>& ranks,
-                                            std::vector<FileContent>& files) const;
-    static Result<Stream> make_stream(const DirectRank& from, uint32_t rank, uint32_t ranks,
-                                      uint64_t run_bytes);
-    static std::vector<std::byte> tail_of(const DirectRank& from, const Stream& stream);
+    Status write_and_seal(const std::vector<WrittenRank>& ranks, const std::vector<RankStream>& left);
+    void locate(const WrittenRank& rank, std::vector<FileContent>& files) const;
     static Status put(uint32_t rank, uint64_t stream_offset, std::vector<std::byte> bytes, Segment& segment,
                       FileContent& file);
     void remove_replaced();

@@ -109,18 +109,17 @@ class Job {
         failed_ = true;
     }
 
-    Status finish() {
-        {
-            MutexLock lock(mutex_);
-            TAILRACE_TRY(failure_);
-        }
-        for (const auto& file : files_)
-            if (file) TAILRACE_TRY(file->sync());
-        return {};
+    // What was written, when no thread works any more.
+    Result<UnsyncedRuns> finish() {
+        const MutexLock lock(mutex_);
+        TAILRACE_TRY(failure_);
+        UnsyncedRuns runs{std::move(crcs_), {}};
+        for (auto& file : files_)
+            if (file) runs.files.push_back(std::move(file));
+        return runs;
     }
 
     size_t chunk_count() const { return chunks_.size(); }
-    std::vector<std::vector<uint32_t>> take_crcs() { return std::move(crcs_); }
 
   private:
     void fill(const Chunk& chunk, std::span<std::byte> buffer) {
@@ -177,10 +176,14 @@ class Job {
 
 }  // namespace
 
-Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const RegionLayout& layout,
-                                                      std::span<const std::span<const std::byte>> memory,
-                                                      const std::vector<RunPlace>& places,
-                                                      const DirectWriteOptions& options) {
+Status UnsyncedRuns::sync() {
+    for (const auto& file : files) TAILRACE_TRY(file->sync());
+    return {};
+}
+
+Result<UnsyncedRuns> copy_runs(Storage& storage, const RegionLayout& layout,
+                               std::span<const std::span<const std::byte>> memory,
+                               const std::vector<RunPlace>& places, const DirectWriteOptions& options) {
     if (memory.size() != layout.offsets.size() || places.size() != layout.runs.size())
         return Status(
             Code::invalid_argument,
@@ -205,8 +208,16 @@ Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const Re
     } catch (const std::system_error& error) {
         return Status(Code::out_of_memory, fmt::format("starting threads to write: {}", error.what()));
     }
-    TAILRACE_TRY(job.finish());
-    return job.take_crcs();
+    return job.finish();
+}
+
+Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const RegionLayout& layout,
+                                                      std::span<const std::span<const std::byte>> memory,
+                                                      const std::vector<RunPlace>& places,
+                                                      const DirectWriteOptions& options) {
+    TAILRACE_ASSIGN(auto runs, copy_runs(storage, layout, memory, places, options));
+    TAILRACE_TRY(runs.sync());
+    return std::move(runs.crcs);
 }
 
 }  // namespace tailrace::internal

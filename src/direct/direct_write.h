@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -59,9 +60,20 @@ struct RunPlace {
     uint64_t file_offset = 0;
 };
 
-// Writes the regions' memory and syncs the files. The memory must not change meanwhile. Returns the
-// checksums of each region, in the form that its manifest has. After a failure nothing that was
-// written counts.
+// Runs that lie in their files, but are not durable yet.
+struct UnsyncedRuns {
+    std::vector<std::vector<uint32_t>> crcs;   // of each region, in the form that its manifest has
+    std::vector<std::unique_ptr<File>> files;  // what is to be synced
+    Status sync();
+};
+
+// Writes the regions' memory. The memory must not change meanwhile. After a failure nothing that
+// was written counts.
+Result<UnsyncedRuns> copy_runs(Storage& storage, const RegionLayout& layout,
+                               std::span<const std::span<const std::byte>> memory,
+                               const std::vector<RunPlace>& places, const DirectWriteOptions& options);
+
+// The same, and syncs the files. Returns the checksums.
 Result<std::vector<std::vector<uint32_t>>> write_runs(Storage& storage, const RegionLayout& layout,
                                                       std::span<const std::span<const std::byte>> memory,
                                                       const std::vector<RunPlace>& places,

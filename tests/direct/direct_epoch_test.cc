@@ -23,7 +23,7 @@ using Bytes = std::vector<std::byte>;
 struct RankData {
     std::vector<RegionShape> regions;
     std::vector<Bytes> content;
-    std::vector<DirectRank::Tail> tail;
+    std::vector<RegionTail> tail;
 };
 
 Bytes random_bytes(std::mt19937_64& random, uint64_t bytes) {
@@ -62,23 +62,34 @@ std::vector<RegionShape> tail_shapes(const RankData& data) {
     return shapes;
 }
 
-// What the ranks do, one after another: each its runs behind those of the ranks before it. `room` is the
-// share of head_bytes that they leave free in front.
-Result<std::vector<DirectRank>> write_ranks(Storage& storage, const DirectEpoch& epoch,
-                                            const std::vector<RankData>& data, uint32_t files,
-                                            double room = 1) {
+// Who writes the heads of the ranks other than the first.
+enum class Heads { by_coordinator, by_ranks };
+
+struct How {
+    uint32_t files = 1;
+    uint64_t epoch = 7;
+    double room = 1;  // the share of head_bytes that is left free in front
+    Heads heads = Heads::by_coordinator;
+};
+
+// What the ranks do, one after another: each its runs behind those of the ranks before it.
+Result<std::vector<DirectEntry>> write_ranks(Storage& storage, const DirectEpoch& epoch,
+                                             const std::vector<RankData>& data, const How& how) {
+    const uint32_t files = how.files;
     const auto ranks = static_cast<uint32_t>(data.size());
-    std::vector<uint64_t> ends(files, epoch.data_start());
+    std::vector<uint64_t> ends(files, epoch.data_start()), heads;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
         TAILRACE_ASSIGN(const uint64_t head, head_bytes(data[rank].regions, tail_shapes(data[rank])));
-        const auto blocks = static_cast<uint64_t>(static_cast<double>(head / 4096) * room);
+        const auto blocks = static_cast<uint64_t>(static_cast<double>(head / 4096) * how.room);
+        heads.push_back(ends[first_file_of(rank, ranks, files)]);
         ends[first_file_of(rank, ranks, files)] += blocks * 4096;
     }
-    std::vector<DirectRank> written;
+    std::vector<DirectEntry> written;
+    const DirectWriteOptions options{.threads = 2, .buffer_bytes = 512 << 10, .nice = 0};
     for (uint32_t rank = 0; rank < ranks; ++rank) {
         const uint32_t first = first_file_of(rank, ranks, files), last = last_file_of(rank, ranks, files);
         TAILRACE_ASSIGN(const auto layout, lay_out_regions(data[rank].regions, last - first));
-        DirectRank out;
+        DirectRank out{data[rank].regions, {}, {}, data[rank].tail};
         std::vector<RunPlace> places;
         for (uint32_t run = 0; run < layout.runs.size(); ++run) {
             places.push_back({epoch.paths()[first + run], ends[first + run]});
@@ -87,21 +98,31 @@ Result<std::vector<DirectRank>> write_ranks(Storage& storage, const DirectEpoch&
         }
         const std::vector<std::span<const std::byte>> memory(data[rank].content.begin(),
                                                              data[rank].content.end());
-        TAILRACE_ASSIGN(out.crcs, write_runs(storage, layout, memory, places,
-                                             {.threads = 2, .buffer_bytes = 512 << 10, .nice = 0}));
-        out.regions = data[rank].regions;
-        out.tail = data[rank].tail;
-        written.push_back(std::move(out));
+        if (how.heads == Heads::by_ranks && rank > 0) {
+            TAILRACE_ASSIGN(auto whole,
+                            write_stream(storage, rank, ranks, data[rank].regions, data[rank].tail, memory,
+                                         {heads[rank], places}, options));
+            written.emplace_back(std::move(whole));
+            continue;
+        }
+        TAILRACE_ASSIGN(out.crcs, write_runs(storage, layout, memory, places, options));
+        written.emplace_back(std::move(out));
     }
     return written;
 }
 
-Status save(Storage& storage, const std::vector<RankData>& data, uint32_t files, uint64_t epoch = 7,
-            double room = 1) {
-    TAILRACE_ASSIGN(auto begun, DirectEpoch::begin(
-                                    storage, settings_of(static_cast<uint32_t>(data.size()), files, epoch)));
-    TAILRACE_ASSIGN(const auto written, write_ranks(storage, *begun, data, files, room));
-    return begun->commit(written);
+Result<CheckedArrays> check_all(const std::vector<RankData>& data) {
+    std::vector<std::vector<RegionShape>> shapes;
+    for (const RankData& rank : data) shapes.push_back(rank.regions);
+    return CheckedArrays::check(shapes);
+}
+
+Status save(Storage& storage, const std::vector<RankData>& data, const How& how) {
+    TAILRACE_ASSIGN(auto begun, DirectEpoch::begin(storage, settings_of(static_cast<uint32_t>(data.size()),
+                                                                        how.files, how.epoch)));
+    TAILRACE_ASSIGN(const auto written, write_ranks(storage, *begun, data, how));
+    TAILRACE_ASSIGN(const auto checked, check_all(data));
+    return begun->commit(written, checked);
 }
 
 Result<std::unique_ptr<EpochReader>> open_newest(Storage& storage) {
@@ -145,9 +166,12 @@ TEST(DirectEpochTest, HoldsEveryRanksRegionsInExactlyKFiles) {
             SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(files) + " files");
             std::vector<RankData> data;
             for (uint32_t rank = 0; rank < ranks; ++rank) data.push_back(random_rank(random, rank % 2 == 0));
-            for (double room : {0.0, 0.5, 1.0, 2.0}) {
+            for (const auto& [room, heads] :
+                 {std::pair{0.0, Heads::by_coordinator}, std::pair{0.5, Heads::by_coordinator},
+                  std::pair{1.0, Heads::by_coordinator}, std::pair{2.0, Heads::by_coordinator},
+                  std::pair{1.0, Heads::by_ranks}, std::pair{2.0, Heads::by_ranks}}) {
                 MemoryStorage storage;
-                const Status saved = save(storage, data, files, 7, room);
+                const Status saved = save(storage, data, {.files = files, .room = room, .heads = heads});
                 ASSERT_TRUE(saved.ok()) << saved.to_string();
                 EXPECT_EQ(storage.list("dir")->size(), files);
                 auto reader = open_newest(storage);
@@ -161,7 +185,9 @@ TEST(DirectEpochTest, HoldsEveryRanksRegionsInExactlyKFiles) {
 // What a reader needs first lies first: each rank's manifest and tail, rank by rank, then the data.
 TEST(DirectEpochTest, HeadsLieInFrontOfTheDataWhereTheRanksLeaveRoom) {
     std::mt19937_64 random(3);
-    for (double room : {1.0, 0.9}) {
+    for (const auto& [room, heads] :
+         {std::pair{1.0, Heads::by_coordinator}, std::pair{0.9, Heads::by_coordinator},
+          std::pair{1.0, Heads::by_ranks}}) {
         MemoryStorage storage;
         std::vector<RankData> data;
         for (uint32_t rank = 0; rank < 3; ++rank) {
@@ -169,7 +195,7 @@ TEST(DirectEpochTest, HeadsLieInFrontOfTheDataWhereTheRanksLeaveRoom) {
             data.back().regions.push_back({"last", 5000, std::nullopt});
             data.back().content.push_back(random_bytes(random, 5000));
         }
-        ASSERT_TRUE(save(storage, data, 1, 7, room).ok());
+        ASSERT_TRUE(save(storage, data, {.room = room, .heads = heads}).ok());
         const auto shared = load_shared_epoch(storage, list_shared(storage, "dir", "")->front());
         ASSERT_TRUE(shared.ok()) << shared.status().to_string();
         uint64_t head_end = 0;
@@ -199,11 +225,11 @@ class OneRankTest : public testing::Test {
 };
 
 TEST_F(OneRankTest, IsNotThereBeforeItIsCommittedAndLeavesNothingWhenGivenUp) {
-    ASSERT_TRUE(save(storage, older, 1).ok());
+    ASSERT_TRUE(save(storage, older, {.files = 1}).ok());
     {
         auto begun = DirectEpoch::begin(storage, settings_of(1, 1));
         ASSERT_TRUE(begun.ok());
-        ASSERT_TRUE(write_ranks(storage, **begun, newer, 1).ok());
+        ASSERT_TRUE(write_ranks(storage, **begun, newer, {}).ok());
         EXPECT_EQ(open_newest(storage).status().code(), Code::not_found);
         EXPECT_EQ(DirectEpoch::begin(storage, settings_of(1, 1)).status().code(), Code::busy);
     }
@@ -215,38 +241,82 @@ TEST_F(OneRankTest, WhatARankHasWrittenIsDurableBeforeTheCommit) {
     const std::vector<RankData> data{{{{"a", 3 << 20, {}}}, {random_bytes(random, 3 << 20)}, {}}};
     auto begun = DirectEpoch::begin(storage, settings_of(1, 1));
     ASSERT_TRUE(begun.ok());
-    const auto written = write_ranks(storage, **begun, data, 1);
+    const auto written = write_ranks(storage, **begun, data, {});
     ASSERT_TRUE(written.ok());
     storage.crash(random);
     auto file = storage.open((*begun)->paths()[0], {Access::read, DirectIo::off});
     ASSERT_TRUE(file.ok());
     Bytes found(data[0].content[0].size());
-    ASSERT_TRUE((*file)->read_at(found, (*written)[0].file_offsets[0]).ok());
+    ASSERT_TRUE((*file)->read_at(found, std::get<DirectRank>((*written)[0]).file_offsets[0]).ok());
     EXPECT_EQ(found, data[0].content[0]);
 }
 
+TEST_F(OneRankTest, TheHeadThatARankHasWrittenIsDurableBeforeTheCommit) {
+    // With data and without: then nothing else of the rank is synced.
+    for (const uint64_t bytes : {uint64_t{3} << 20, uint64_t{0}}) {
+        const std::vector<RegionShape> regions{{"a", bytes, {}}};
+        const Bytes content = random_bytes(random, bytes), tail = random_bytes(random, 5000);
+        const std::vector<std::span<const std::byte>> memory{content};
+        auto begun = DirectEpoch::begin(storage, settings_of(2, 1));
+        ASSERT_TRUE(begun.ok());
+        const uint64_t head = (*begun)->data_start(), data = head + (1 << 20);
+        const auto written = write_stream(storage, 1, 2, regions, {{{"t", 5000, {}}, tail}}, memory,
+                                          {head, {{(*begun)->paths()[0], data}}}, {});
+        ASSERT_TRUE(written.ok()) << written.status().to_string();
+        storage.crash(random);
+        auto file = storage.open((*begun)->paths()[0], {Access::read, DirectIo::off});
+        ASSERT_TRUE(file.ok());
+        Bytes found(written->info.manifest_bytes);
+        ASSERT_TRUE((*file)->read_at(found, head).ok());
+        const auto manifest = decode_manifest(found);
+        ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
+        EXPECT_EQ(manifest->rank, 1u);
+        Bytes behind(5000);
+        ASSERT_TRUE((*file)->read_at(behind, head + found.size()).ok());
+        EXPECT_EQ(behind, tail);
+    }
+}
+
+TEST_F(OneRankTest, PlacesThatAReaderWouldRefuseAreRefusedBeforeTheCommit) {
+    const std::vector<RankData> data{random_rank(random, true), {{{"a", 5000, {}}}, {Bytes(5000)}, {}}};
+    for (const uint64_t shift : {uint64_t{0}, uint64_t{100}}) {
+        auto begun = DirectEpoch::begin(storage, settings_of(2, 1));
+        ASSERT_TRUE(begun.ok());
+        auto written = write_ranks(storage, **begun, data, {.heads = Heads::by_ranks});
+        ASSERT_TRUE(written.ok());
+        std::get<WrittenRank>((*written)[1]).files[0].extents[0].file_offset += shift;
+        const Status committed = (*begun)->commit(*written, *check_all(data));
+        EXPECT_EQ(committed.code(), shift == 0 ? Code::ok : Code::invalid_argument) << committed.message();
+        if (shift != 0) {
+            EXPECT_THAT(committed.message(), testing::HasSubstr("is not a multiple of the block"));
+        }
+    }
+    expect_holds(**open_newest(storage), data);
+}
+
 TEST_F(OneRankTest, ReplacesAnEarlierAttemptAtTheSameEpochOnly) {
-    ASSERT_TRUE(save(storage, older, 2, 7).ok());
-    ASSERT_TRUE(save(storage, newer, 1, 8).ok());
+    ASSERT_TRUE(save(storage, older, {.files = 2, .epoch = 7}).ok());
+    ASSERT_TRUE(save(storage, newer, {.files = 1, .epoch = 8}).ok());
     EXPECT_EQ(storage.list("dir")->size(), 3u);
-    ASSERT_TRUE(save(storage, older, 1, 8).ok());
+    ASSERT_TRUE(save(storage, older, {.files = 1, .epoch = 8}).ok());
     EXPECT_EQ(storage.list("dir")->size(), 3u);
     expect_holds(**open_newest(storage), older);
 }
 
 TEST_F(OneRankTest, ACrashAtAnyPointLeavesTheOldEpochOrTheNewOne) {
     // Every write and sync in turn is the last one that happens, four times over; what was not synced is lost
-    // in part.
+    // in part. The second rank writes its head by itself.
     constexpr uint64_t times = 4;
+    newer.push_back(random_rank(random, true));
     uint64_t crashes = 0, committed = 0;
     for (bool more = true; more; ++crashes) {
         const uint64_t point = 1 + crashes / times;
         auto memory = std::make_shared<MemoryStorage>();
-        ASSERT_TRUE(save(*memory, older, 1).ok());
+        ASSERT_TRUE(save(*memory, older, {.files = 1}).ok());
         FaultPlan plan;
         plan.die_at_operation = point;
         FaultyStorage faulty(memory, point, plan);
-        const Status saved = save(faulty, newer, 2);
+        const Status saved = save(faulty, newer, {.files = 2, .heads = Heads::by_ranks});
         more = faulty.dead();
         memory->crash(random);
         const auto listed = list_shared(*memory, "dir", "");
@@ -275,11 +345,11 @@ TEST_F(OneRankTest, AnAttemptWhoseRemovalIsCutShortIsMarkedUnfinished) {
     uint64_t crashes = 0, cut_short = 0;
     for (bool more = true; more; ++crashes) {
         auto memory = std::make_shared<MemoryStorage>();
-        ASSERT_TRUE(save(*memory, older, 3).ok());
+        ASSERT_TRUE(save(*memory, older, {.files = 3}).ok());
         FaultPlan plan;
         plan.die_at_operation = 1 + crashes / times;
         FaultyStorage faulty(memory, plan.die_at_operation, plan);
-        (void)save(faulty, newer, 1);
+        (void)save(faulty, newer, {.files = 1});
         more = faulty.dead();
         memory->crash(random);
         const auto listed = list_shared(*memory, "dir", "");
@@ -312,10 +382,10 @@ class VanishingStorage : public test::ForwardingStorage {
 TEST_F(OneRankTest, ADirectoryThatIsRemovedBeforeItIsLockedIsMadeAgain) {
     VanishingStorage vanishing(std::make_shared<MemoryStorage>());
     vanishing.vanishes = 2;
-    EXPECT_TRUE(save(vanishing, older, 1).ok());
+    EXPECT_TRUE(save(vanishing, older, {.files = 1}).ok());
     EXPECT_EQ(vanishing.made, 3);
     vanishing.vanishes = 1 << 20;
-    EXPECT_EQ(save(vanishing, newer, 2).code(), Code::not_found) << "it must give up some time";
+    EXPECT_EQ(save(vanishing, newer, {.files = 2}).code(), Code::not_found) << "it must give up some time";
 }
 
 TEST_F(OneRankTest, RefusesWhatCannotBe) {
@@ -323,10 +393,15 @@ TEST_F(OneRankTest, RefusesWhatCannotBe) {
     EXPECT_EQ(DirectEpoch::begin(storage, settings_of(0, 1)).status().code(), Code::invalid_argument);
     auto begun = DirectEpoch::begin(storage, settings_of(1, 1));
     const std::vector<RankData> small{{{{"a", 100, {}}}, {random_bytes(random, 100)}, {}}};
-    auto written = write_ranks(storage, **begun, small, 1);
-    EXPECT_EQ((*begun)->commit({}).code(), Code::invalid_argument);
-    (*written)[0].crcs.back().clear();
-    EXPECT_EQ((*begun)->commit(*written).code(), Code::invalid_argument);
+    auto written = write_ranks(storage, **begun, small, {});
+    const auto checked = check_all(small);
+    ASSERT_TRUE(checked.ok());
+    EXPECT_EQ((*begun)->commit({}, *checked).code(), Code::invalid_argument);
+    const Status unchecked = (*begun)->commit(*written, *check_all(newer));
+    EXPECT_EQ(unchecked.code(), Code::invalid_argument);
+    EXPECT_THAT(unchecked.message(), testing::HasSubstr("was checked with other regions of rank 0"));
+    std::get<DirectRank>((*written)[0]).crcs.back().clear();
+    EXPECT_EQ((*begun)->commit(*written, *checked).code(), Code::invalid_argument);
     EXPECT_EQ(lay_out_regions({{"a", 1, {}}, {"a", 1, {}}}, 1).status().code(), Code::invalid_argument);
 }
 
@@ -339,9 +414,9 @@ RankData rows_of(uint64_t rows, uint64_t first, uint64_t last, bool may_overlap 
 
 TEST(DirectEpochTest, ArraysThatCannotBeRestoredAreRefusedBeforeTheCommit) {
     MemoryStorage storage;
-    ASSERT_TRUE(save(storage, {rows_of(8, 0, 4), rows_of(8, 4, 8)}, 1, 1).ok());
+    ASSERT_TRUE(save(storage, {rows_of(8, 0, 4), rows_of(8, 4, 8)}, {.epoch = 1}).ok());
     const auto refused = [&](const std::vector<RankData>& data, const std::string& part) {
-        const Status saved = save(storage, data, 1, 2);
+        const Status saved = save(storage, data, {.files = 1, .epoch = 2});
         EXPECT_EQ(saved.code(), Code::invalid_argument);
         EXPECT_THAT(saved.message(), testing::HasSubstr(part));
         auto reader = open_newest(storage);
@@ -354,7 +429,7 @@ TEST(DirectEpochTest, ArraysThatCannotBeRestoredAreRefusedBeforeTheCommit) {
     refused({rows_of(8, 0, 5), rows_of(8, 4, 8)},
             "elements [4:5] of array 'u' (uint8 [8]) are in two pieces");
     refused({rows_of(8, 0, 8), rows_of(9, 0, 9)}, "array 'u' cannot be put together");
-    EXPECT_TRUE(save(storage, {rows_of(8, 0, 5, true), rows_of(8, 4, 8, true)}, 1, 2).ok());
+    EXPECT_TRUE(save(storage, {rows_of(8, 0, 5, true), rows_of(8, 4, 8, true)}, {.epoch = 2}).ok());
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ from tailrace.convert import _veloc
 from tailrace.convert._nested import nested
 from tailrace.convert._scratch import Scratch
 from tailrace.torch import StorageReader, _native
-from tailrace.torch._metadata import REGION
+from tailrace.torch._metadata import LAYOUT
 
 _TAILRACE = b"TRCSHARE"  # of docs/format.md
 _RANK_FILE = re.compile(r".*?(\d+)\.(pt|pth|bin)$")
@@ -41,7 +41,7 @@ def format_of(path: str) -> str:
             return "ranks"
         try:
             with open_checkpoint(path) as checkpoint:
-                return "tailrace-dcp" if REGION in checkpoint._regions else "tailrace"
+                return "tailrace-dcp" if LAYOUT in checkpoint._regions else "tailrace"
         except Error as error:
             if error.code is Code.NOT_FOUND and _veloc.example(path):
                 return "veloc"  # which asks for a file

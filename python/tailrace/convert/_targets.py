@@ -300,6 +300,6 @@ def _write_tailrace(ranks: list[tuple[dict[str, Any], bytes | None]], directory:
             crcs = _core.write_runs(regions, addresses, [(epoch.paths[file], start)], 2, 8 << 20, 0)
             ends[file] += _core.run_bytes(regions, 1)[0]
             table.append((regions, crcs, [start], [(_tree.SKELETON, skeleton)] if skeleton is not None else []))
-        epoch.commit(table)
+        epoch.commit(table, _core.CheckedArrays.check([regions for regions, _, _, _ in table]))
     finally:
         epoch.close()

@@ -71,7 +71,8 @@ def save(
         start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
         addresses = [leaf.address for leaf in leaves.values()]
         crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
-        epoch.commit([(regions, crcs, [start], [(_tree.SKELETON, skeleton)])])
+        entry = (regions, crcs, [start], [(_tree.SKELETON, skeleton)])
+        epoch.commit([entry], _core.CheckedArrays.check([regions]))
         os.replace(written.removesuffix(".unfinished"), target)
         _durable.sync_directory_of(target)
     except Error:

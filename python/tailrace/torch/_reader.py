@@ -82,11 +82,15 @@ class StorageReader(_Reader):
 
     def _read_own_metadata(self) -> tuple[Metadata, str | None]:
         reader = self._open()
-        for name, nbytes, _ in reader.regions(0):
-            if name == _metadata.REGION:
-                text = np.empty(nbytes, np.uint8)
-                reader.read(0, [(name, text.ctypes.data, nbytes)])
-                return _metadata.decode(text.tobytes())
+        found = {
+            name: np.empty(nbytes, np.uint8)
+            for name, nbytes, _ in reader.regions(0)
+            if name in (_metadata.LAYOUT, _metadata.SAVE)
+        }
+        if _metadata.LAYOUT in found:
+            reader.read(0, [(name, text.ctypes.data, text.nbytes) for name, text in found.items()])
+            save = found.get(_metadata.SAVE)
+            return _metadata.decode(found[_metadata.LAYOUT].tobytes(), None if save is None else save.tobytes())
         raise Error(
             Code.NOT_FOUND,
             f"'{self._path}' holds a checkpoint of tailrace, but none that was saved through "
@@ -125,9 +129,11 @@ class StorageReader(_Reader):
         if boxes:
             reader.arrays()  # reads every rank's table
         order: dict[tuple[int, str], int] = {}
+        sizes: dict[tuple[int, str], int] = {}
         for rank in sorted({request.place.rank for request in requests}):
-            for number, (name, _, _) in enumerate(reader.regions(rank)):
+            for number, (name, nbytes, _) in enumerate(reader.regions(rank)):
                 order[rank, name] = number
+                sizes[rank, name] = nbytes
 
         def position(request: _Request) -> tuple[Any, ...]:
             place = request.place
@@ -136,7 +142,7 @@ class StorageReader(_Reader):
         requests.sort(key=position)
         byte_entries = [request for request in requests if request.item.type == LoadItemType.BYTE_IO]
         for rank, some in itertools.groupby(byte_entries, lambda request: request.place.rank):
-            self._read_bytes(reader, rank, list(some), planner)
+            self._read_bytes(reader, rank, list(some), sizes, planner)
         batch = _Batch(reader, planner, boxes)
         tensors = [request for request in requests if request.item.type != LoadItemType.BYTE_IO]
         # What cannot be a box (a scalar) gets a pass of its own, so that it does not split the pass
@@ -197,9 +203,17 @@ class StorageReader(_Reader):
         whole = item.lengths == shape and not any(item.storage_offsets)
         return _Request(item, place, shape, entry.properties.dtype, whole)
 
-    def _read_bytes(self, reader: _core.Reader, rank: int, requests: list[_Request], planner: LoadPlanner) -> None:
-        """Reads the byte entries of one rank with one call."""
-        contents = [np.empty(request.place.nbytes, np.uint8) for request in requests]
+    def _read_bytes(
+        self,
+        reader: _core.Reader,
+        rank: int,
+        requests: list[_Request],
+        sizes: dict[tuple[int, str], int],
+        planner: LoadPlanner,
+    ) -> None:
+        """Reads the byte entries of one rank with one call. `sizes`: of the regions."""
+        # A region that is missing is told by the read.
+        contents = [np.empty(sizes.get((rank, request.place.region), 0), np.uint8) for request in requests]
         pairs = list(zip(requests, contents, strict=True))
         reader.read(rank, [(request.place.region, content.ctypes.data, content.nbytes) for request, content in pairs])
         for request, content in pairs:

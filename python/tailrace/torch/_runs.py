@@ -1,14 +1,21 @@
 """How the ranks of a group write into K files. StorageWriter and the DeepSpeed engine share this.
 
-Each rank's regions are one run per file that it writes to. The ranks tell each other the lengths of
-their runs. So each rank knows where its own runs begin, and writes them straight from its memory,
-without waiting for another rank's bytes. Checksums and offsets then go to the coordinator, which
-commits (core.DirectEpoch).
+Each rank's regions are one run per file that it writes to. The steps:
+
+  1. Every rank tells the first one how much it has, and a digest of what it is. The first one decides
+     where each rank's head and runs go (`arrange`), and tells each rank its own places.
+  2. Every rank writes its runs straight from its memory, and its head, without waiting for another rank's
+     bytes. The ranks hear whether all have written.
+  3. The coordinator gets what each rank has written (`Written`), and commits (`commit`).
+
+If no rank's layout has changed since the coordinator last checked it, a rank sends some hundred bytes, however
+many regions it has. Otherwise it sends its regions' shapes, too, and the coordinator checks them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import re
 import threading
@@ -18,20 +25,61 @@ import torch.distributed as dist
 
 from tailrace import _core, _leaves
 from tailrace._errors import Code, Error
-from tailrace.torch import _groups
+from tailrace.torch import _among
 
 Shape = tuple[str, int, _leaves.Piece | None]
 
-_BLOCK_BYTES = 4096  # in the files, data may begin at multiples of it
+_BLOCK_BYTES = 4096  # in the files, heads and data begin at multiples of it
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """`offsets`: where the rank's runs begin in its files. `crcs`: for each region, in the regions'
-    order."""
+    """What the coordinator must know of a rank that has written.
 
-    offsets: list[int]
-    crcs: list[list[int]]
+    entry: as _core.DirectEpoch.commit takes it.
+    shapes: the rank's regions. None if the coordinator knows the layouts of all ranks.
+    layouts: a digest of all ranks' layouts.
+    """
+
+    entry: Any
+    shapes: list[Shape] | None
+    layouts: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The files of an epoch, as one rank of the group knows them.
+
+    room: bytes that rank 0's head needs for what is added to it at the end.
+    known: the `layouts` that the coordinator has checked before.
+    """
+
+    paths: list[str]
+    data_start: int
+    room: int
+    known: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """What a rank needs room for: the bytes of its runs and of its head. Or why it gives up."""
+
+    runs: list[int]
+    head: int
+    layout: bytes
+    files: Files | None
+    why: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a rank's head and runs go: the paths of its files, and offsets in them."""
+
+    paths: list[str]
+    head: int
+    runs: list[int]
+    layouts: bytes
+    is_known: bool
 
 
 def write(
@@ -42,47 +90,99 @@ def write(
     leaves: list[_leaves.Leaf],
     failure: BaseException | None,
     *,
-    tail: list[tuple[str, int]],
-    shared_bytes: int = 0,
+    tail: list[tuple[str, bytes]],
     threads: int,
     buffer_bytes: int,
+    is_open: bool = False,
+    room: int = 0,
+    layout: bytes = b"",
+    known: bytes = b"",
 ) -> Written:
-    """Writes and syncs this rank's regions. Collective over the group (None: one rank).
+    """Writes and syncs this rank's regions, and its table of them. Collective over the group (None: one
+    rank).
 
-    epoch: the files on one rank of the group, None on the others.
-    tail: names and bytes of the regions that the coordinator will write for this rank. They and the
-        tables of regions get room before the data, where readers want them.
-    shared_bytes: about as many bytes as this rank will add to the common regions of rank 0, so that
-        they get room, too.
+    epoch: the files on one rank of the group, the coordinator. None on the others.
     failure: the reason why this rank has nothing to write, or None. It is raised here, and the
         other ranks raise Error (aborted) instead of waiting. Nothing is written then. A failure in
         this call is treated alike, so a rank that returns knows that all have written.
+    tail: names and contents of further regions.
+    is_open: the coordinator will add regions to the tail, and write the table. Rank 0 may ask for it.
+    room, known: the coordinator's, as in Files.
+    layout: a digest of what the rank tells the coordinator besides its shapes.
     """
     rank, ranks = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
-    head, mine = 0, []
+    need = Need([], 0, b"", None)
     if failure is None:
         try:
-            head = _core.head_bytes(shapes, tail)
-            mine = _core.run_bytes(shapes, _files_of(rank, ranks, files))
+            need = Need(
+                _core.run_bytes(shapes, _files_of(rank, ranks, files)),
+                _core.head_bytes(shapes, [(name, len(content)) for name, content in tail]),
+                _digest([layout, _core.shapes_digest(shapes).to_bytes(8, "little")]),
+                None if epoch is None else Files(epoch.paths, epoch.data_start, room, known),
+            )
         except Exception as error:
             failure = error  # for example a name that is too long
-    paths, offsets = _place(group, rank, epoch, files, mine, (head, shared_bytes), failure)
-    first = _core.first_file_of(rank, ranks, files)
-    places = [(paths[first + i], offset) for i, offset in enumerate(offsets)]
+    if failure is not None:
+        need = Need([], 0, b"", None, str(failure))
+    everybody = _among.gather(group, need)
+    told = _among.scatter(group, arrange(everybody, files) if everybody else [])
+    if not isinstance(told, Place):
+        raise failure or _aborted(told)
+
+    places = list(zip(told.paths, told.runs, strict=True))
     addresses = [leaf.address for leaf in leaves]
-    background = threading.current_thread() is not threading.main_thread()
-    crcs: list[list[int]] = []
+    how = (threads, buffer_bytes, 0 if threading.current_thread() is threading.main_thread() else 10)
+    entry: Any = None
     try:
-        crcs = _core.write_runs(shapes, addresses, places, threads, buffer_bytes, 10 if background else 0)
+        if is_open:
+            crcs = _core.write_runs(shapes, addresses, places, *how)
+            entry = (shapes, crcs, told.runs, tail)
+        else:
+            entry = _core.write_stream(rank, ranks, shapes, tail, addresses, told.head, places, *how)
     except BaseException as error:
         failure = error
-    _raise_any(failure, all_gather(group, _why(failure)))
-    return Written(offsets, crcs)
+    whys = _among.gather(group, None if failure is None else str(failure))
+    first = _among.broadcast(group, _first_failure(whys))
+    if first is not None:
+        raise failure or _aborted(first)
+    return Written(entry, None if told.is_known else shapes, told.layouts)
 
 
-def empty_offsets(epoch: _core.DirectEpoch, rank: int, ranks: int, files: int) -> list[int]:
-    """The offsets of a rank that has written nothing."""
-    return [epoch.data_start] * _files_of(rank, ranks, files)
+def commit(epoch: _core.DirectEpoch, ranks: list[Written], known: _core.CheckedArrays | None) -> _core.CheckedArrays:
+    """Commits what all ranks have written. Returns the check of their layouts, which is good for the next
+    save if they do not change. `known`: that of the layouts that were known."""
+    checked = known
+    if checked is None or any(rank.shapes is not None for rank in ranks):
+        checked = _core.CheckedArrays.check([rank.shapes or [] for rank in ranks])
+    epoch.commit([rank.entry for rank in ranks], checked)
+    return checked
+
+
+def arrange(ranks: list[Need], files: int) -> list[Place] | list[tuple[int, str]]:
+    """Where each rank writes: in every file first the heads, in the ranks' order, then the runs. If ranks
+    have given up: the first of them and why, for every rank. Pure."""
+    failed = _first_failure([need.why for need in ranks])
+    if failed is not None:
+        return [failed] * len(ranks)
+    known = next(need.files for need in ranks if need.files is not None)
+    layouts = _digest([need.layout for need in ranks])
+    ends = [known.data_start] * files
+    ends[0] += -(-known.room // _BLOCK_BYTES) * _BLOCK_BYTES
+    heads = []
+    for rank, need in enumerate(ranks):
+        first = _core.first_file_of(rank, len(ranks), files)
+        heads.append(ends[first])
+        ends[first] += need.head
+    places = []
+    for rank, need in enumerate(ranks):
+        first = _core.first_file_of(rank, len(ranks), files)
+        mine = range(first, first + len(need.runs))
+        offsets = [ends[file] for file in mine]
+        for file, nbytes in zip(mine, need.runs, strict=True):
+            ends[file] += nbytes
+        paths = [known.paths[file] for file in mine]
+        places.append(Place(paths, heads[rank], offsets, layouts, layouts == known.known))
+    return places
 
 
 def epoch_of(path: str) -> int:
@@ -91,59 +191,22 @@ def epoch_of(path: str) -> int:
     return int(digits[1]) if digits else 0
 
 
-def all_gather(group: Any, value: Any) -> list[Any]:
-    """The values of all ranks. Collective over the group (None: one rank). Raises Error (transport) if
-    a rank is gone."""
-    if group is None:
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size(group)
-    with _groups.failures_told():
-        dist.all_gather_object(values, value, group=group)
-    return values
-
-
 def _files_of(rank: int, ranks: int, files: int) -> int:
     return _core.last_file_of(rank, ranks, files) - _core.first_file_of(rank, ranks, files)
 
 
-def _place(
-    group: Any,
-    rank: int,
-    epoch: _core.DirectEpoch | None,
-    files: int,
-    mine: list[int],
-    heads: tuple[int, int],
-    failure: BaseException | None,
-) -> tuple[list[str], list[int]]:
-    """The files, and where this rank's runs, of `mine` bytes, begin: after those of the lower ranks,
-    and after all heads."""
-    ranks = 1 if group is None else dist.get_world_size(group)
-    where = None if epoch is None else (epoch.paths, epoch.data_start)
-    everybody = all_gather(group, (mine, heads, where, _why(failure)))
-    _raise_any(failure, [why for _, _, _, why in everybody])
-    paths, start = next(where for _, _, where, _ in everybody if where is not None)
-    ends = [start] * files
-    ends[0] += -(-sum(shared for _, (_, shared), _, _ in everybody) // _BLOCK_BYTES) * _BLOCK_BYTES
-    for other, (_, (head, _), _, _) in enumerate(everybody):
-        ends[_core.first_file_of(other, ranks, files)] += head
-    offsets: list[int] = []
-    for other, (run_bytes, _, _, _) in enumerate(everybody):
-        first = _core.first_file_of(other, ranks, files)
-        if other == rank:
-            offsets = [ends[first + i] for i in range(len(run_bytes))]
-        for i, nbytes in enumerate(run_bytes):
-            ends[first + i] += nbytes
-    return paths, offsets
+def _digest(parts: list[bytes]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        found.update(len(part).to_bytes(8, "little") + part)
+    return found.digest()
 
 
-def _why(failure: BaseException | None) -> str | None:
-    return None if failure is None else str(failure)
+def _first_failure(whys: list[str | None]) -> tuple[int, str] | None:
+    """The lowest rank that has failed, and why."""
+    return next(((rank, why) for rank, why in enumerate(whys) if why is not None), None)
 
 
-def _raise_any(failure: BaseException | None, whys: list[str | None]) -> None:
-    """Raises this rank's failure, or an Error that says that another rank has failed."""
-    if failure is not None:
-        raise failure
-    for rank, why in enumerate(whys):
-        if why is not None:
-            raise Error(Code.ABORTED, f"rank {rank} gave up the save: {why}")
+def _aborted(failed: tuple[int, str]) -> Error:
+    rank, why = failed
+    return Error(Code.ABORTED, f"rank {rank} gave up the save: {why}")

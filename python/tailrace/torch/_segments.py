@@ -31,7 +31,7 @@ import torch.distributed as dist
 from tailrace import _checkpoint, _core, _leaves, _restore, _tree
 from tailrace._checkpoint import Checkpoint
 from tailrace._errors import Code, Error
-from tailrace.torch import _groups, _runs
+from tailrace.torch import _among, _groups, _runs
 from tailrace.torch._staging import AsyncStager
 from tailrace.torch.stopping import Stopping
 
@@ -80,7 +80,8 @@ class Writer:
         self._job = name
         self._pickle = pickle
         self._stopping = stopping
-        self._options = {"threads": threads, "buffer_bytes": buffer_bytes}
+        self._threads = threads
+        self._buffer_bytes = buffer_bytes
         self._own = _groups.own_group(self)
         self._rank = 0 if self._group is None else dist.get_rank(self._group)
         self._executor = ThreadPoolExecutor(1, f"tailrace-{user}")
@@ -101,7 +102,7 @@ class Writer:
                 action()
             except Exception as error:
                 failure = error if isinstance(error, Error) else Error(Code.FAILED_STATE, repr(error))
-        failure = _broadcast(self._group, failure)
+        failure = _among.broadcast(self._group, failure)
         if failure is not None:
             raise failure
 
@@ -137,7 +138,7 @@ class Writer:
         begun, self._open = self._open, None
         if begun is None:
             return
-        everybody = _runs.all_gather(self._group, (sorted(begun.parts), begun.failure))
+        everybody = _among.all_gather(self._group, (sorted(begun.parts), begun.failure))
         failed = next((failure for _, failure in everybody if failure is not None), None)
         if failed is not None:
             raise failed
@@ -190,22 +191,22 @@ class Writer:
             except Exception as error:
                 failure = error
             try:
-                written = _runs.write(
+                mine = _runs.write(
                     self._group,
                     epoch,
                     self._files,
                     shapes,
                     list(leaves.values()),
                     failure,
-                    tail=[(name, len(text)) for name, text in tail],
-                    **self._options,
+                    tail=tail,
+                    threads=self._threads,
+                    buffer_bytes=self._buffer_bytes,
                 )
-                mine = (shapes, written.crcs, written.offsets, tail)
             except Exception as error:
                 mine = _told(failure or error, job.place)
-            outcome = _gather(self._group, mine)
+            outcome = _among.gather(self._group, mine)
             told = self._commit(epoch, outcome, job) if rank == 0 else None
-            told = _broadcast(self._group, told)
+            told = _among.broadcast(self._group, told)
             if told is not None:
                 raise told
         finally:
@@ -219,7 +220,7 @@ class Writer:
         if failed:
             return min(failed, key=lambda error: error.code == Code.ABORTED)  # others failed first
         try:
-            epoch.commit(ranks)
+            _runs.commit(epoch, ranks, None)
         except Exception as error:
             return _told(error, job.place)
         if self._stopping is not None:
@@ -349,23 +350,3 @@ def _told(failure: Exception, path: str) -> Error:
     if isinstance(failure, Error):
         return failure
     return Error(Code.FAILED_STATE, f"saving '{path}': {failure!r}; what was there is intact")
-
-
-def _gather(group: Any, value: Any) -> list[Any]:
-    """All ranks' values on rank 0; nothing on the others."""
-    if group is None:
-        return [value]
-    values = [None] * dist.get_world_size(group) if dist.get_rank(group) == 0 else None
-    with _groups.failures_told():
-        dist.gather_object(value, values, dst=dist.get_global_rank(group, 0), group=group)
-    return values or []
-
-
-def _broadcast(group: Any, value: Any) -> Any:
-    """Rank 0's value."""
-    if group is None:
-        return value
-    values = [value]
-    with _groups.failures_told():
-        dist.broadcast_object_list(values, src=dist.get_global_rank(group, 0), group=group)
-    return values[0]

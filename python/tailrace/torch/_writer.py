@@ -4,16 +4,20 @@ The steps of a save:
 
   1. prepare_global_plan (coordinator)  makes the K files under unfinished names
   2. write_data (every rank)            the ranks tell each other how much they have; each writes its tensors at the
-                                        resulting place, straight from their memory, and syncs
-  3. finish (coordinator)               writes tables, checksums, byte entries and DCP's metadata; syncs; commits
+                                        resulting place, straight from their memory, its byte entries and its table,
+                                        and syncs
+  3. finish (coordinator)               writes DCP's metadata and rank 0's table; syncs; commits
 
-Nothing is sent in the plans' storage_data, because cached plans arrive as a delta, or not at all.
-Small data (checksums, byte entries) travel with the write results, which DCP gathers anyway.
+Nothing is sent in the plans' storage_data, because cached plans arrive as a delta, or not at all. What a rank
+has written travels with the write results, which DCP gathers anyway. If no rank's layout has changed since the
+writer's last save, that is some hundred bytes for a rank, and the coordinator writes the metadata of that save
+again. So what a save costs beside the data does not grow with the number of tensors, nor with their pieces.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import copy
 import dataclasses
 import gc
 import math
@@ -42,14 +46,45 @@ from tailrace.torch._staging import AsyncStager
 
 @dataclasses.dataclass(frozen=True)
 class _Item:
-    """What the coordinator must know of an item that a rank has written, or leaves to the coordinator
-    (`content`)."""
+    """Where an item of a plan lies in the rank's stream. `nbytes`: None for a byte entry, whose size can
+    change from save to save."""
 
-    number: int
-    shape: _runs.Shape
-    crcs: list[int]
-    offsets: list[int]  # of the rank's runs; the same for all its items
-    content: bytes | None
+    index: MetadataIndex
+    region: str
+    nbytes: int | None
+    in_boxes: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfRank:
+    """What the coordinator must know of a rank that has written. `items`: None if it knows the layouts of
+    all ranks."""
+
+    written: _runs.Written
+    items: list[_Item] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """What a coordinator remembers of its last save."""
+
+    layouts: bytes  # the digest
+    checked: _core.CheckedArrays
+    places: dict[MetadataIndex, _metadata.Place]
+    metadata: Metadata
+    text: bytes  # the encoded layout of the metadata
+
+    def text_for(self, metadata: Metadata) -> bytes:
+        """The encoded layout of the metadata."""
+        same = (
+            metadata.planner_data == self.metadata.planner_data
+            and getattr(metadata, "version", None) == getattr(self.metadata, "version", None)
+            and (
+                metadata.state_dict_metadata is self.metadata.state_dict_metadata
+                or metadata.state_dict_metadata == self.metadata.state_dict_metadata
+            )
+        )
+        return self.text if same else _metadata.encode_layout(metadata)
 
 
 # Whether dcp.async_save itself waits for a copy that is made in the background.
@@ -142,6 +177,8 @@ class StorageWriter(_Writer, _Stager):
         self._stager = stager or AsyncStager()
         self._overwrite = overwrite
         self._first_id = str(uuid.uuid4())  # before any save
+        self._known: _Known | None = None  # on the coordinator
+        self._room = 0  # about the bytes of the encoded metadata
         self._lock = threading.Lock()
         self._turn: _Save | None = None  # the save that may write; only its thread changes it
         self._of_thread = threading.local()  # .save: this thread's, with or without the turn
@@ -209,6 +246,8 @@ class StorageWriter(_Writer, _Stager):
             earlier._give_up_what_has_failed()
         save.epoch = _core.DirectEpoch(save.place, self._name, _runs.epoch_of(save.place), self._files, save.ranks)
         _unfinished[real] = self
+        if any(plan.items for plan in plans):  # cached plans are empty
+            self._room = _metadata.bytes_about(plans)
         return plans
 
     # ---- writing -----------------------------------------------------------------------------------------
@@ -229,24 +268,24 @@ class StorageWriter(_Writer, _Stager):
 
     def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         save = self._mine()
-        tensors = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
         names = _region_names(plan.items)
         leaves: list[_leaves.Leaf] = []
         shapes: list[_runs.Shape] = []
-        contents: dict[MetadataIndex, bytes] = {}
-        shared_bytes = 0
+        tail: list[tuple[str, bytes]] = []
+        items: list[_Item] = []
         failure: BaseException | None = None
         try:
-            shared_bytes = sum(_metadata.bytes_about(item) for item in plan.items)
-            for item in tensors:
+            for item in plan.items:
+                name = names[item.index]
+                if item.type == WriteItemType.BYTE_IO:
+                    tail.append((name, _byte_entries.of(planner, item)))
+                    items.append(_Item(item.index, name, None, False))
+                    continue
                 # The planner's tensor itself, or a view of it, if it is contiguous and on the host.
                 leaf = _leaves.to_save(planner.resolve_data(item), item.index.fqn)
-                name = names[item.index]
                 leaves.append(leaf)
                 shapes.append((name, leaf.nbytes, _piece(item, leaf) if name == item.index.fqn else None))
-            for item in plan.items:
-                if item.type == WriteItemType.BYTE_IO:
-                    contents[item.index] = _byte_entries.of(planner, item)
+                items.append(_Item(item.index, name, leaf.nbytes, shapes[-1][2] is not None))
         except Exception as error:
             failure = error  # the others must hear of it, or they would wait for this rank
         # A coordinator that plans only for itself needs no other rank, even if there are others
@@ -255,6 +294,7 @@ class StorageWriter(_Writer, _Stager):
         group = None if alone else self._group
         if not alone:
             save.ranks = dist.get_world_size(group)
+        known = self._known if save.epoch is not None else None
         written = _runs.write(
             group,
             save.epoch,
@@ -262,19 +302,17 @@ class StorageWriter(_Writer, _Stager):
             shapes,
             leaves,
             failure,
-            tail=[(names[index], len(content)) for index, content in contents.items()],
-            shared_bytes=shared_bytes,
+            tail=tail,
+            is_open=group is None or dist.get_rank(group) == 0,
+            room=self._room,
+            layout=repr(items).encode(),
+            known=b"" if known is None else known.layouts,
             threads=self._threads,
             buffer_bytes=self._buffer_bytes,
         )
-        results = [
-            WriteResult(item.index, leaf.nbytes, _Item(i, shapes[i], written.crcs[i], written.offsets, None))
-            for i, (item, leaf) in enumerate(zip(tensors, leaves, strict=True))
-        ]
-        for index, content in contents.items():
-            item_of = _Item(len(results), (names[index], len(content), None), [], written.offsets, content)
-            results.append(WriteResult(index, len(content), item_of))
-        return results
+        of_rank = _OfRank(written, None if written.shapes is None else items)
+        nbytes = sum(shape[1] for shape in shapes) + sum(len(content) for _, content in tail)
+        return [WriteResult(MetadataIndex(_metadata.LAYOUT), nbytes, of_rank)]
 
     # ---- commit ------------------------------------------------------------------------------------------
 
@@ -285,23 +323,26 @@ class StorageWriter(_Writer, _Stager):
             raise Error(Code.FAILED_STATE, "finish without a save under way; nothing was committed")
         save.is_writing = True
         try:
-            places: dict[MetadataIndex, _metadata.Place] = {}
-            ranks: list[Any] = []
-            for rank, of_rank in enumerate(results):
-                in_order = sorted(((r, r.storage_data) for r in of_rank), key=lambda pair: pair[1].number)
-                for result, written in in_order:
-                    name, nbytes, piece = written.shape
-                    places[result.index] = _metadata.Place(rank, name, nbytes, piece is not None)
-                stored = [w for _, w in in_order if w.content is None]
-                tail = [(w.shape[0], w.content) for _, w in in_order if w.content is not None]
-                offsets = (
-                    in_order[0][1].offsets if in_order else _runs.empty_offsets(epoch, rank, save.ranks, self._files)
-                )
-                ranks.append([[w.shape for w in stored], [w.crcs for w in stored], offsets, tail])
-            metadata.storage_data = places
+            ranks: list[_OfRank] = [result.storage_data for of_rank in results for result in of_rank]
+            known = self._known
+            if known is None or any(rank.items is not None for rank in ranks):
+                known = None
+                metadata.storage_data = {
+                    item.index: _metadata.Place(rank, item.region, item.nbytes, item.in_boxes)
+                    for rank, of_rank in enumerate(ranks)
+                    for item in of_rank.items or []
+                }
+            else:
+                metadata.storage_data = known.places
             metadata.storage_meta = self.storage_meta()
-            ranks[0][3].append((_metadata.REGION, _metadata.encode(metadata, save.replaces)))
-            epoch.commit([tuple(rank) for rank in ranks])
+            text = _metadata.encode_layout(metadata) if known is None else known.text_for(metadata)
+            tail = ranks[0].written.entry[3]
+            tail.append((_metadata.LAYOUT, text))
+            tail.append((_metadata.SAVE, _metadata.encode_save(metadata.storage_meta, save.replaces)))
+            written = [rank.written for rank in ranks]
+            checked = _runs.commit(epoch, written, None if known is None else known.checked)
+            self._known = _Known(written[0].layouts, checked, metadata.storage_data, copy.copy(metadata), text)
+            self._room = len(text) + 4096
             if save.replaces is not None:
                 _native.remove(save.place)
         finally:
@@ -472,7 +513,7 @@ def _working_directory() -> str:
 def _region_names(items: list[WriteItem]) -> dict[MetadataIndex, str]:
     """The items' names. A second piece of one tensor on this rank gets a name of its own."""
     names: dict[MetadataIndex, str] = {}
-    taken: set[str] = {_metadata.REGION}
+    taken: set[str] = {_metadata.LAYOUT, _metadata.SAVE}
     for item in items:
         name = item.index.fqn
         number = 0
