@@ -24,7 +24,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python bench bench-llm bench-planning bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
+.PHONY: help setup build demo test test-python wheels bench bench-llm bench-planning bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
     tsan fuzz release-check format check-format install clean
 .NOTPARALLEL:
 
@@ -42,6 +42,8 @@ help:
 	@echo '                     --epochs 1 --warm-up 1 --single-mib 128"'
 	@echo '  make test-python   build the Python package and check it: ruff, mypy, stubs, tests (with PyTorch, in a'
 	@echo '                     virtual environment under ~/.cache/tailrace, made the first time)'
+	@echo '  make wheels        wheels of the Python package in build/wheels, each tested in a Debian without a compiler'
+	@echo '                     (root; PYTHONS="python3.11 python3.12", otherwise 3.10 to 3.14 where they are here)'
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
 	@echo '  make bench-planning   what a save through DCP costs beside its data, as ranks and tensors grow'
 	@echo '  make bench-gpu     copies of a training state from a GPU: tailrace beside one pinned copy and PyTorch'
@@ -61,7 +63,7 @@ help:
 	@echo '                     SEED=N begins with that seed, as the line says that is printed for a failure'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
 	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
-	@echo '  make release-check what a release needs besides: sanitizers, fuzzing, the simulated cluster (root)'
+	@echo '  make release-check what a release needs besides: sanitizers, fuzzing, wheels, the simulated cluster (root)'
 	@echo '  make format        format the sources;  make check-format  fails when that would change something'
 	@echo '  make install       install into PREFIX (now $(PREFIX))'
 	@echo '  make clean         remove build/'
@@ -95,6 +97,10 @@ bench:
 	@scripts/setup build bench
 	@scripts/build --without-tests
 	@scripts/with_mpi python3 benchmarks/bench.py --build "$(BUILD)" $(BENCH_ARGS)
+
+wheels:
+	@MPI=none scripts/setup build python clean
+	@PYTHONS='$(PYTHONS)' DCP='$(DCP)' scripts/make_wheels
 
 bench-llm:
 	@MPI=none scripts/setup build python

@@ -94,6 +94,7 @@ if(TAILRACE_TESTS)
   find_package(GTest REQUIRED)
 endif()
 if(TAILRACE_PYTHON)
-  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+  # The component for the limited API is named by scikit-build-core, from Python 3.12 on.
+  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module ${SKBUILD_SABI_COMPONENT})
   find_package(nanobind CONFIG REQUIRED)
 endif()

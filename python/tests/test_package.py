@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,50 @@ def test_the_stubs_are_those_of_the_extension(tmp_path: Path) -> None:
 
 def test_the_versions_agree() -> None:
     assert tailrace.__version__ == importlib.metadata.version("tailrace")
+
+
+def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What the script `tailrace` in an environment does: it calls the entry point."""
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace_command", *arguments], capture_output=True, text=True, check=False, **options
+    )
+
+
+def test_the_entry_point_is_the_command() -> None:
+    entries = importlib.metadata.distribution("tailrace").entry_points
+    assert [(entry.name, entry.value) for entry in entries] == [("tailrace", "tailrace_command:main")]
+    assert tailrace.__version__ in command("--version").stdout
+
+
+def test_the_command_looks_into_what_python_has_saved(tmp_path: Path) -> None:
+    with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
+        session.save(1200, {"u": 1.0})
+    listed = command("ls", str(tmp_path / "shared"))
+    assert listed.returncode == 0 and "1200" in listed.stdout, listed.stderr
+    assert command("verify", str(tmp_path / "shared")).returncode == 0
+    missing = command("ls", str(tmp_path / "missing"))
+    assert missing.returncode == 3 and "missing" in missing.stderr
+
+
+def test_the_command_finds_its_python_programs_and_this_interpreter(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TAILRACE_PYTHON"}
+    environment["PATH"] = str(tmp_path)  # no python3 there
+    done = command("convert", "--help", env=environment)
+    assert done.returncode == 0 and "safetensors" in done.stdout, done.stderr
+
+
+def test_the_command_is_the_same_process(tmp_path: Path) -> None:
+    """So a signal to the process that a script has started reaches the tool."""
+    agent = [sys.executable, "-m", "tailrace_command", "agent", "--local-dir", str(tmp_path)]
+    with subprocess.Popen(agent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+        try:
+            program = Path(f"/proc/{started.pid}/exe")
+            until = time.monotonic() + 60
+            while program.readlink().parts[-3:] != ("tailrace_command", "bin", "tailrace"):
+                assert started.poll() is None and time.monotonic() < until, program.readlink()
+                time.sleep(0.02)
+        finally:
+            started.terminate()
 
 
 def test_types_and_stubs_are_installed() -> None:

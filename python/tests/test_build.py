@@ -1,0 +1,98 @@
+"""What `pip install .` runs (python/backend): it says how far it is, and names what is missing on the machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "python" / "backend"))
+
+import tailrace_build  # noqa: E402
+
+
+def build(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A build of the real sources, in a build directory of its own."""
+    code = f"import tailrace_build as b; b.build_wheel({str(tmp_path)!r}, {{'build-dir': {str(tmp_path / 'build')!r}}})"
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python" / "backend"), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_libraries_that_are_missing_are_named_in_a_sentence(tmp_path: Path) -> None:
+    done = build(tmp_path, PKG_CONFIG_LIBDIR=str(tmp_path), PKG_CONFIG_PATH="")
+    assert done.returncode == 1
+    assert "lacks ISA-L (CRC32C at memory speed); liburing (the io_uring engine).\n" in done.stderr, done.stderr
+    assert "apt-get install -y --no-install-recommends libisal-dev liburing-dev\n" in done.stderr
+    assert "cmake.define.TAILRACE_IO_URING=OFF" in done.stderr
+    assert "CMake Error" not in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_compiler_that_is_missing_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no-compiler")
+    done = build(tmp_path, CC=missing, CXX=missing)
+    assert done.returncode == 1
+    assert "lacks a C++20 compiler (C++20 compiler).\n" in done.stderr, done.stderr
+    assert "apt-get install -y --no-install-recommends g++\n" in done.stderr
+
+
+def test_every_dependency_of_the_build_is_known_to_it() -> None:
+    """A package that the build needs, and that nobody names, would be found missing by CMake's log alone."""
+    listed = [line.split("|") for line in (ROOT / "scripts" / "packages.txt").read_text().splitlines() if "|" in line]
+    packages = {package.strip() for purpose, package, _ in listed if purpose.strip() == "build"}
+    from_pip = {"cmake", "ninja-build"}  # where the system has none, pip fetches them
+    assert packages - from_pip == {needed.package for needed in tailrace_build.NEEDED} - {"python3-dev"}
+
+
+def test_another_failure_is_told_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    def hook() -> str:
+        os.write(1, b"FAILED: src/x.o\nx.cc:1: error: nothing fits\n")
+        raise ValueError("a failure")
+
+    with pytest.raises(ValueError, match="a failure"):
+        tailrace_build.told(hook)
+    assert "FAILED: src/x.o\nx.cc:1: error: nothing fits\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            b"-- Found fmt\n[1/109] Building CXX object a.o\n[37/109] Building CXX object b.o\n",
+            "built 37 of 109 objects",
+        ),
+        (b"[ 12%] Building CXX object a.o\n[ 34%] Building CXX object b.o\n", "built 34 % of the objects"),
+    ],
+)
+def test_it_says_how_far_it_is_where_there_is_no_terminal(
+    lines: bytes, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailrace_build, "SECONDS_BETWEEN_LINES", 0.0)
+
+    def hook() -> str:
+        os.write(1, lines)
+        return "tailrace.whl"
+
+    assert tailrace_build.told(hook) == "tailrace.whl"
+    told = capfd.readouterr()
+    assert f"tailrace: {said} (" in told.err
+    assert told.out == "" and "Building" not in told.err
+
+
+def test_lines_are_apart(capfd: pytest.CaptureFixture[str]) -> None:
+    def hook() -> str:
+        os.write(1, b"".join(b"[%d/500] Building\n" % number for number in range(1, 501)))
+        return ""
+
+    tailrace_build.told(hook)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) < 250 and lines[-1].startswith("tailrace: built 500 of 500 objects")
