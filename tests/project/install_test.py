@@ -4,7 +4,7 @@
 Installs the build into a fresh directory whose name has spaces; takes the blocks of README.md, docs/linking.md
 and docs/levels.md marked `<!-- test: NAME -->`; builds the programs once with CMake (find_package) and once with
 pkg-config; and runs each twice in a fresh directory: the second run must go on where the first ended. The commands of
-docs/levels.md run as they stand.
+docs/levels.md run as they stand. The same projects are built with the oldest CMake that the package is made for.
 Without --mpicc the MPI example is left out, and find_package is asked without its component.
 """
 import argparse
@@ -139,6 +139,56 @@ def finds_package_by_old_policies(cmake, top, prefix, compiler):
         raise Failure("a program of CMake 3.0 does not find the package:\n" + done.stdout)
 
 
+OLDEST_CMAKE = "3.16"
+C_PROGRAM = """#include <stdio.h>
+#include <tailrace.h>
+int main(void) { return puts(tailrace_version()) < 0; }
+"""
+
+
+def oldest_cmake(make_environment):
+    """The command of that CMake, or None with the reason printed."""
+    made = subprocess.run([make_environment, "cmake"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=240, stdin=subprocess.DEVNULL)
+    if made.returncode != 0:
+        print("CMake %s is left out: %s could not make its environment:\n%s"
+              % (OLDEST_CMAKE, make_environment, made.stdout))
+        return None
+    # The program itself: the package's script imports modules that newer Pythons no longer have.
+    found = glob.glob(os.path.join(made.stdout.split("\n")[-2], "lib", "python*", "site-packages", "cmake", "data",
+                                   "bin", "cmake"))
+    if len(found) != 1:
+        raise Failure("one cmake was to be in the environment of %s: %s" % (make_environment, found))
+    expect(run([found[0], "--version"]), "cmake version %s." % OLDEST_CMAKE, found[0])
+    return found[0]
+
+
+def builds_with_oldest_cmake(cmake, options, top, prefix, environment, pages):
+    """Each page's project, as it asks for that CMake, and projects in C alone and in C++ alone."""
+    projects = {"only C": ("program.c", C_PROGRAM, "C"), "only C++": ("program.cc", C_PROGRAM, "CXX")}
+    settings = ["-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_C_COMPILER=" + options.cc,
+                "-DCMAKE_CXX_COMPILER=" + options.cxx]
+    for name, (program, text, language) in projects.items():
+        source = os.path.join(top, "oldest CMake " + name)
+        os.makedirs(source)
+        with open(os.path.join(source, program), "w", encoding="utf-8") as f:
+            f.write(text)
+        with open(os.path.join(source, "CMakeLists.txt"), "w", encoding="utf-8") as f:
+            f.write("cmake_minimum_required(VERSION %s)\nproject(program %s)\nfind_package(tailrace 0.2 REQUIRED)\n"
+                    "add_executable(program %s)\ntarget_link_libraries(program PRIVATE tailrace::tailrace)\n"
+                    % (OLDEST_CMAKE, language, program))
+        pages = dict(pages, **{name: source})
+    for name, source in pages.items():
+        with open(os.path.join(source, "CMakeLists.txt"), encoding="utf-8") as f:
+            expect(f.read(), "cmake_minimum_required(VERSION %s)" % OLDEST_CMAKE, "the project of " + name)
+        binary = os.path.join(top, "oldest CMake build of " + name)
+        run([cmake, "-S", source, "-B", binary] + settings)
+        run([cmake, "--build", binary])
+        program = os.path.join(binary, "program")
+        if os.path.exists(program):
+            expect(run([program], env=environment), "0.2.0", name)
+
+
 def one_sentence_below_cxx20(compiler, top, include, with_mpi):
     source = os.path.join(top, "old.cc")
     for header in ["tailrace.hpp"] + (["tailrace_mpi.hpp", "tailrace_mpi_collective.hpp"] if with_mpi else []):
@@ -244,6 +294,7 @@ def main():
     parser.add_argument("--veloc", action="store_true", help="VELOC's interface is built")
     parser.add_argument("--scr", action="store_true", help="SCR's interface is built")
     parser.add_argument("--fti", action="store_true", help="FTI's interface is built")
+    parser.add_argument("--make-environment", required=True, help="scripts/python_env, for the oldest CMake")
     parser.add_argument("--fortran", help="the MPI library's compiler, if the Fortran module is built")
     options = parser.parse_args()
     with_mpi = bool(options.mpicc)
@@ -323,6 +374,15 @@ def main():
             compat_builds_and_runs(options, top, prefix, environment, "fti", fti_settings)
             if options.fortran:
                 fti_fortran_builds_and_runs(options, top, prefix, environment)
+
+        # The same with an old CMake.
+        old_cmake = oldest_cmake(options.make_environment)
+        if old_cmake:
+            pages = {"linking": source}
+            for name in ("fortran", "veloc", "scr", "fti"):
+                if getattr(options, name):
+                    pages[name] = os.path.join(top, name)
+            builds_with_oldest_cmake(old_cmake, options, top, prefix, environment, pages)
 
         # 4. They run, and the installed tool finds what they wrote.
         for how, directory in programs.items():
