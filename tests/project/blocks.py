@@ -5,7 +5,7 @@ Input: README.md, CONTRIBUTING.md and docs/*.md. A comment in the line above a b
     <!-- test: NAME -->       tests/project/install_test.py builds or runs it
     <!-- test -->             python/tests/test_docs.py runs it
     <!-- from FILE -->        it stands in examples/FILE, and a test compares
-    <!-- run: HOW -->         tests/project/pages_run_test.py runs it; HOW is one of its ways
+    <!-- run: HOW -->         tests/project/pages_run_test.py compiles or compares it; HOW is one of its ways
     <!-- not run: WHY -->     no test can run it here; WHY is concrete
 """
 
