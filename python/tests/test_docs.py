@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-PAGES = Path(__file__).parents[2] / "docs"
+PROJECT = Path(__file__).parents[2]
 
 
 def examples(page: str) -> list[str]:
-    return re.findall(r"^<!-- test -->\n```python\n(.*?)^```$", (PAGES / page).read_text(), re.M | re.S)
+    text = (PROJECT / ("" if page == "README.md" else "docs") / page).read_text()
+    return re.findall(r"^<!-- test -->\n```python\n(.*?)^```$", text, re.M | re.S)
 
 
-@pytest.mark.parametrize("page", ["files.md", "python.md", "pytorch.md", "when.md"])
+@pytest.mark.parametrize("page", ["README.md", "files.md", "python.md", "pytorch.md", "when.md"])
 def test_the_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
     blocks = examples(page)
     assert blocks
