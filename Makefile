@@ -25,7 +25,7 @@ $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
 .PHONY: help setup build demo test test-python wheels bench bench-llm bench-planning bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
-    tsan fuzz release-check format check-format install clean
+    tsan fuzz release-check docs format check-format install clean
 .NOTPARALLEL:
 
 help:
@@ -64,6 +64,7 @@ help:
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
 	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
 	@echo '  make release-check what a release needs besides: sanitizers, fuzzing, wheels, the simulated cluster (root)'
+	@echo '  make docs          build the site: build/site/index.html, all pages and references, to be read without a network'
 	@echo '  make format        format the sources;  make check-format  fails when that would change something'
 	@echo '  make install       install into PREFIX (now $(PREFIX))'
 	@echo '  make clean         remove build/'
@@ -172,6 +173,10 @@ fuzz:
 
 release-check:
 	@.ci/run release
+
+docs:
+	@MPI=none scripts/setup docs
+	@scripts/make_docs
 
 format check-format:
 	@MPI=none scripts/setup format
