@@ -78,7 +78,7 @@ def main():
     mpi_flags = ["-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1"] if options.mpi_include else []
     for directory in options.mpi_include:
         mpi_flags += ["-isystem", directory]
-    compilers = [options.cxx]
+    compilers = [shutil.which(options.cxx) or options.cxx]
     for name in ("g++", "clang++-14"):
         found = shutil.which(name)
         if found is None:
