@@ -1,5 +1,5 @@
-// A program that uses every kind of call of tailrace.hpp, and is C++17 and C++20 (cpp_standards_test.py compiles it as
-// both). It saves in a fresh directory, restores, and reads; status 0 if all values came back.
+// A program that uses every kind of call of tailrace.hpp, and is C++17 and C++20 (cpp_standards_test.py
+// compiles it as both). It saves in a fresh directory, restores, and reads; status 0 if all values came back.
 #include <array>
 #include <complex>
 #include <cstdio>
@@ -12,15 +12,16 @@
 
 namespace {
 
-// ---- what may be added, decided when this is compiled --------------------------------------------------------------
+// ---- what may be added, decided when this is compiled
+// --------------------------------------------------------------
 
 template <class T, class = void>
 constexpr bool is_value = false;
 template <class T>
-constexpr bool
-    is_value<T, std::void_t<decltype(std::declval<tailrace::Session&>().add("x", std::declval<T&>())),
-                            decltype(std::declval<tailrace::Session&>().add_replicated("y", std::declval<T&>()))>> =
-        true;
+constexpr bool is_value<
+    T, std::void_t<decltype(std::declval<tailrace::Session&>().add("x", std::declval<T&>())),
+                   decltype(std::declval<tailrace::Session&>().add_replicated("y", std::declval<T&>()))>> =
+    true;
 static_assert(is_value<int>);
 static_assert(is_value<std::array<double, 3>>);
 static_assert(is_value<double[3]>);
@@ -33,20 +34,24 @@ static_assert(!is_value<const int>, "restore writes into it");
 template <class T, class = void>
 constexpr bool is_memory = false;
 template <class T>
-constexpr bool is_memory<T, std::void_t<decltype(std::declval<tailrace::Session&>().add("x", std::declval<T>()))>> = true;
+constexpr bool
+    is_memory<T, std::void_t<decltype(std::declval<tailrace::Session&>().add("x", std::declval<T>()))>> =
+        true;
 static_assert(is_memory<tailrace::span<double>>);
 static_assert(!is_memory<tailrace::span<const double>>, "restore writes into it");
 static_assert(!is_memory<tailrace::span<std::string>>, "its bytes are not its value");
 
 // What a span is made of, in every standard.
-static_assert(std::is_same_v<decltype(tailrace::span(std::declval<std::vector<int>&>())), tailrace::span<int>>);
+static_assert(
+    std::is_same_v<decltype(tailrace::span(std::declval<std::vector<int>&>())), tailrace::span<int>>);
 static_assert(std::is_same_v<decltype(tailrace::span(std::declval<int*>(), size_t{3})), tailrace::span<int>>);
 static_assert(std::is_convertible_v<std::vector<int>&, tailrace::span<int>>);
 static_assert(std::is_convertible_v<const std::vector<int>&, tailrace::span<const int>>);
 static_assert(std::is_convertible_v<tailrace::span<int>, tailrace::span<const int>>);
 static_assert(!std::is_convertible_v<tailrace::span<const int>, tailrace::span<int>>);
 static_assert(!std::is_convertible_v<const std::vector<int>&, tailrace::span<int>>);
-static_assert(!std::is_convertible_v<std::vector<int>, tailrace::span<int>>, "a temporary would be written into");
+static_assert(!std::is_convertible_v<std::vector<int>, tailrace::span<int>>,
+              "a temporary would be written into");
 static_assert(!std::is_convertible_v<std::vector<int>&, tailrace::span<long>>);
 
 // A view of a matrix, with the members of std::mdspan.
@@ -75,7 +80,8 @@ struct Walker {
     float weight;
 };
 
-// ---- saving and restoring ------------------------------------------------------------------------------------------
+// ---- saving and restoring
+// ------------------------------------------------------------------------------------------
 
 struct State {
     double time = 0;
@@ -153,7 +159,8 @@ int run() {
     const auto reader = tailrace::Reader::open_directory("shared");
     good &= expect(reader.read_box<double>("rows", {1}, {2}) == std::vector<double>({1, 2}), "a box differs");
     good &= expect(reader.read<int>(0, "counts") == std::vector<int>({1, 2, 3}), "a region differs");
-    good &= expect(reader.array("grid").array->global_shape == tailrace::Extents({2, 3}), "the shape differs");
+    good &=
+        expect(reader.array("grid").array->global_shape == tailrace::Extents({2, 3}), "the shape differs");
     good &= expect(reader.array("walkers").array->is_list, "a list was to be described as one");
     return good ? 0 : 1;
 }
