@@ -267,7 +267,7 @@ class Checkpoint(Mapping[str, LazyArray]):
             if ref.global_shape is not None or ref.is_list:
                 whole = self._lazy[ref.region].load()
                 return whole.to(device) if _leaves.is_tensor(whole) else whole
-            if mapped is not None and ref.region in mapped:
+            if mapped is not None and ref.stride is None and ref.region in mapped:
                 over = _mapping.array(ref, mapped[ref.region])
                 return over.to(device) if _leaves.is_tensor(over) else over
             made = ref.empty(device=device)

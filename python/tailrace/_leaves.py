@@ -456,18 +456,13 @@ def empty(
     return torch.empty(shape, dtype=found, device=device)
 
 
-def over(kind: str, dtype: Any, shape: tuple[int, ...], memory: Any, stride: tuple[int, ...] | None = None) -> Any:
-    """An array or a tensor over `memory`, an array of bytes, which it keeps. Like empty()."""
+def over(kind: str, dtype: Any, shape: tuple[int, ...], memory: Any) -> Any:
+    """An array or a tensor over `memory`, an array of bytes, which it keeps."""
     if kind == "numpy":
         return memory.view(dtype).reshape(shape)
     import torch
 
-    flat = torch.from_numpy(memory).view(dtype)
-    if stride is not None:
-        if not _is_dense(shape, stride):
-            raise ValueError(f"{stride} is no stride of a dense tensor of shape {shape}")
-        return flat.as_strided(shape, stride)
-    return flat.view(shape)
+    return torch.from_numpy(memory).view(dtype).view(shape)
 
 
 def _has_plain_elements(dtype: Any) -> bool:

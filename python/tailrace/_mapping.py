@@ -3,7 +3,8 @@
 A mapping is private: what the program writes into it stays in memory, and never gets into the file.
 It keeps the file that it was made of, also when another file takes its name. What is mapped is the
 epoch whose index was read: the index is read again after the files have been opened, because a save
-may replace them in the meantime.
+may replace them in the meantime. Tensors that were saved with other strides than those of their
+shape lie in row-major order in the file, and cannot be mapped as they were.
 
 Whoever cuts a mapped file short takes pages away from the program, which dies of SIGBUS if it
 touches one. Saves never do that. A file that is too short already is refused.
@@ -23,7 +24,6 @@ from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 
 _ALIGNMENT = 16  # of the largest element
-_MOST_TRIES = 5
 
 
 def regions(
@@ -31,29 +31,30 @@ def regions(
 ) -> dict[str, npt.NDArray[np.uint8]]:
     """The bytes of the rank's regions, by name, those that lie together in one file and are aligned.
 
-    again: opens the same epoch once more, by its path.
+    again: opens the same epoch once more, by its path. If it is another one by then, raises Error
+        (busy): what else the caller reads with `reader` would not belong to the mapped bytes.
     """
-    for _ in range(_MOST_TRIES):
-        table, places = reader.table(rank), reader.places(rank)
-        try:
-            made = _map(reader, rank, places)
-        except FileNotFoundError:
-            made = None
-        except OSError as error:
-            if isinstance(error, Error):
-                raise
-            raise Error(
-                Code.IO_ERROR, f"mapping '{error.filename or what}': {error.strerror}; nothing was loaded"
-            ) from error
+    table, places = reader.table(rank), reader.places(rank)
+    try:
+        made = _map(reader, rank, places)
         other = again()
         try:
-            if made is not None and (other.table(rank), other.places(rank)) == (table, places):
+            if (other.table(rank), other.places(rank)) == (table, places):
                 return made
         finally:
-            if made is not None and other is not reader:
+            if other is not reader:
                 other.close()
-        reader = other
-    raise Error(Code.BUSY, f"mapping '{what}': it was replaced {_MOST_TRIES} times meanwhile; nothing was loaded")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if isinstance(error, Error):
+            raise
+        raise Error(
+            Code.IO_ERROR, f"mapping '{error.filename or what}': {error.strerror}; nothing was loaded"
+        ) from error
+    raise Error(
+        Code.BUSY, f"mapping '{what}': it was replaced meanwhile; nothing was loaded, and it can be loaded again"
+    )
 
 
 def array(ref: _tree.ArrayRef, memory: npt.NDArray[np.uint8]) -> Any:
@@ -66,7 +67,7 @@ def array(ref: _tree.ArrayRef, memory: npt.NDArray[np.uint8]) -> Any:
             f"the array in region {ref.region!r} has {ref.nbytes} bytes, and the region {memory.nbytes}; "
             "nothing was read",
         )
-    return _leaves.over(ref.kind, element, ref.shape, memory, ref.stride)
+    return _leaves.over(ref.kind, element, ref.shape, memory)
 
 
 def _map(reader: _core.Reader, rank: int, places: list[tuple[str, int] | None]) -> dict[str, npt.NDArray[np.uint8]]:

@@ -20,7 +20,7 @@ SAVES = [tailrace.torch.save, torch.save]
 def test_what_one_side_lacks_is_left_alone_and_told(tmp_path: Path, save: Any) -> None:
     save({"a": torch.ones(2), "old": {"x": torch.ones(3), "y": [torch.ones(1)]}, "n": 5}, tmp_path / "f")
     live = {"a": torch.zeros(2), "new": {"z": torch.zeros(4)}, "m": 1, "n": 0}
-    with pytest.raises(ValueError, match="old' is in the checkpoint only"):
+    with pytest.raises(ValueError, match=r"\['old'\] is in the checkpoint only"):
         tailrace.torch.load(tmp_path / "f", into=live)
     assert live["a"].tolist() == [0, 0] and live["n"] == 0
     left = tailrace.torch.load(tmp_path / "f", into=live, strict=False)
@@ -35,7 +35,7 @@ def test_what_one_side_lacks_is_left_alone_and_told(tmp_path: Path, save: Any) -
 def test_another_shape_is_always_an_error(tmp_path: Path, how: Any) -> None:
     tailrace.torch.save({"a": torch.ones(2), "b": torch.ones(3)}, tmp_path / "f")
     live = {"a": torch.zeros(2), "b": torch.zeros(4)}
-    with pytest.raises(ValueError, match=r"'b' has shape \(3,\) in the checkpoint, and \(4,\) here"):
+    with pytest.raises(ValueError, match=r"\['b'\] has shape \(3,\) in the checkpoint, and \(4,\) here"):
         tailrace.torch.load(tmp_path / "f", into=live, **how)
     assert live["a"].tolist() == [0, 0]
 
@@ -56,8 +56,8 @@ def test_values_are_converted_only_when_asked(tmp_path: Path, save: Any) -> None
     }
     with pytest.raises(ValueError) as refused:
         tailrace.torch.load(tmp_path / "f", into=live)
-    for words in ("'a' is of float32 in the checkpoint, and of bfloat16 here", "'i'", "'v/0'", "'v/1'", "'n'"):
-        assert words.strip("'") in str(refused.value).replace("'", "")
+    for words in ("['a'] is of float32 in the checkpoint, and of bfloat16 here", "['i']", "['v'][0]", "['n']"):
+        assert words in str(refused.value)
     assert live["a"].tolist() == [0, 0]
     assert tailrace.torch.load(tmp_path / "f", into=live, convert=True) is live
     assert live["a"].tolist() == [1.5, 2] and live["i"].tolist() == [0, 1, 2]

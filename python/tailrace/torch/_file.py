@@ -24,6 +24,7 @@ from tailrace._checkpoint import read
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable
 
+_MOST_TRIES = 5  # to map a file that is replaced all the time
 _COPIED_BYTES = 8 << 20  # at a time, between a file and a file object
 
 
@@ -173,14 +174,29 @@ def load(
         return torch.load(place, map_location=map_location, weights_only=weights_only, mmap=mmap)
     move = map_location if callable(map_location) else None
     device = _device("cpu" if move else map_location, place)
+    if into is None and mmap:
+        loaded = _load_mapped(place, not weights_only, device, bool(verify))
+        return loaded if move is None else _Moved(move).tree(loaded)
     with read(place) as checkpoint:
         if into is not None:
             plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only, **how)
             _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
             return _finish(plan, into)
-        mapped = checkpoint._mapped(bool(verify)) if mmap else None
-        loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device, mapped)
+        loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
     return loaded if move is None else _Moved(move).tree(loaded)
+
+
+def _load_mapped(place: str, trust_pickle: bool, device: torch.device, verify: bool) -> Any:
+    for tries_left in reversed(range(_MOST_TRIES)):
+        with read(place) as checkpoint:
+            try:
+                mapped = checkpoint._mapped(verify)
+            except Error as error:
+                if error.code is Code.BUSY and tries_left > 0:  # a save has replaced the file meanwhile
+                    continue
+                raise
+            return checkpoint._load(checkpoint.skeleton, trust_pickle, device, mapped)
+    raise AssertionError("unreachable")
 
 
 @contextlib.contextmanager
