@@ -5,7 +5,8 @@ include(CMakePackageConfigHelpers)
 
 set(tailrace_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tailrace)
 
-set(tailrace_headers include/tailrace.h include/tailrace_status.h include/tailrace.hpp include/tailrace_types.hpp)
+set(tailrace_headers include/tailrace.h include/tailrace_status.h include/tailrace.hpp include/tailrace_types.hpp
+  include/tailrace_span.hpp)
 install(TARGETS tailrace EXPORT tailraceTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tailraceTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
 

@@ -1,4 +1,4 @@
-// tailrace.hpp - the C++20 interface: saves a parallel program's state in one memory copy, and
+// tailrace.hpp - the C++17 interface: saves a parallel program's state in one memory copy, and
 // writes it to a few files in the background.
 //
 //     #include <tailrace.hpp>
@@ -26,18 +26,16 @@
 #ifndef TAILRACE_HPP
 #define TAILRACE_HPP
 
-#if __cplusplus < 201709L  // GCC 10's value for C++20
-#error "tailrace.hpp needs C++20 (-std=c++20); tailrace.h, the C interface, can be used from any C++"
+#if __cplusplus < 201703L
+#error "tailrace.hpp needs C++17 (-std=c++17); tailrace.h, the C interface, can be used from any C++"
 #else
 
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -103,15 +101,13 @@ class Reader {
     }
 
     // Fills `target`, which must have the region's size.
-    template <class T>
-    requires(std::is_trivially_copyable_v<T> &&
-             !std::is_const_v<T>) void read(uint32_t rank, std::string_view name, std::span<T> target) const {
+    template <class T, detail::only_if<detail::writable_bytes<T>> = 0>
+    void read(uint32_t rank, std::string_view name, span<T> target) const {
         detail::check(tailrace_reader_read(get(), rank, detail::c_text(name).c_str(), target.data(),
                                            target.size_bytes()));
     }
-    template <class T>
-    requires std::is_trivially_copyable_v<T> std::vector<T> read(uint32_t rank, std::string_view name)
-    const {
+    template <class T, detail::only_if<std::is_trivially_copyable_v<T>> = 0>
+    std::vector<T> read(uint32_t rank, std::string_view name) const {
         const uint64_t bytes = region(rank, name).bytes;
         if (bytes % sizeof(T) != 0)
             throw Error(TAILRACE_INVALID_ARGUMENT,
@@ -119,28 +115,23 @@ class Reader {
                             " bytes, which is no whole number of elements of " + std::to_string(sizeof(T)) +
                             " bytes; nothing was read");
         std::vector<T> values(bytes / sizeof(T));
-        read(rank, name, std::span(values));
+        read(rank, name, span<T>(values));
         return values;
     }
 
     // Fills `target`, row-major, with the box [offset, offset + shape) of a global array.
-    template <class T>
-    requires(std::is_trivially_copyable_v<T> &&
-             !std::is_const_v<T>) void read_box(std::string_view name, const Extents& offset,
-                                                const Extents& shape, std::span<T> target) const {
+    template <class T, detail::only_if<detail::writable_bytes<T>> = 0>
+    void read_box(std::string_view name, const Extents& offset, const Extents& shape, span<T> target) const {
         if (offset.size() != shape.size())
             throw Error(TAILRACE_INVALID_ARGUMENT, "a box whose offset and shape differ in dimensions");
         detail::check(tailrace_reader_read_box(get(), detail::c_text(name).c_str(),
                                                static_cast<int>(shape.size()), offset.data(), shape.data(),
                                                target.data(), target.size_bytes()));
     }
-    template <class T>
-    requires std::is_trivially_copyable_v<T> std::vector<T> read_box(std::string_view name,
-                                                                     const Extents& offset,
-                                                                     const Extents& shape)
-    const {
+    template <class T, detail::only_if<std::is_trivially_copyable_v<T>> = 0>
+    std::vector<T> read_box(std::string_view name, const Extents& offset, const Extents& shape) const {
         std::vector<T> values(shape.elements());
-        read_box(name, offset, shape, std::span(values));
+        read_box(name, offset, shape, span<T>(values));
         return values;
     }
 
@@ -152,9 +143,9 @@ class Reader {
         if (info.is_array != 0) {
             const auto dimensions = static_cast<size_t>(info.dimensions);
             region.array = RegionInfo::Array{info.type,
-                                             std::span(info.global_shape, dimensions),
-                                             std::span(info.offset, dimensions),
-                                             std::span(info.local_shape, dimensions),
+                                             Extents(span<const uint64_t>(info.global_shape, dimensions)),
+                                             Extents(span<const uint64_t>(info.offset, dimensions)),
+                                             Extents(span<const uint64_t>(info.local_shape, dimensions)),
                                              (info.flags & TAILRACE_ARRAY_GAPS) != 0,
                                              (info.flags & TAILRACE_ARRAY_OVERLAP) != 0,
                                              (info.flags & TAILRACE_ARRAY_LIST) != 0};
@@ -219,31 +210,29 @@ class Session {
     void add(std::string_view name, void* memory, uint64_t bytes) {
         detail::check(tailrace_register(get(), detail::c_text(name).c_str(), memory, bytes));
     }
-    template <class T>
-    requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>) void add(std::string_view name,
-                                                                              std::span<T> memory) {
+    template <class T, detail::only_if<detail::writable_bytes<T>> = 0>
+    void add(std::string_view name, span<T> memory) {
         add(name, memory.data(), memory.size_bytes());
     }
     // Adds a scalar, or any other value that its bytes describe completely (not a pointer).
-    template <class T>
-    requires(detail::plain_value<T>) void add(std::string_view name, T& value) {
+    template <class T, detail::only_if<detail::plain_value<T>> = 0>
+    void add(std::string_view name, T& value) {
         add(name, static_cast<void*>(&value), sizeof value);
     }
     // Adds a vector of any size. Each save takes the vector as it is at that time, and a restore gives it the
     // size that it had. The vector must live, and stay in its place, until its name is removed or the session
     // is closed. Its elements may move.
-    template <class T, class Allocator>
-    requires(detail::plain_value<T> && !std::same_as<T, bool>) void add(std::string_view name,
-                                                                        std::vector<T, Allocator>& values) {
+    template <class T, class Allocator,
+              detail::only_if<detail::plain_value<T> && !std::is_same_v<T, bool>> = 0>
+    void add(std::string_view name, std::vector<T, Allocator>& values) {
         using Vector = std::vector<T, Allocator>;
         detail::check(tailrace_register_resizable(get(), detail::c_text(name).c_str(), find_vector<Vector>,
                                                   resize_vector<Vector>, &values));
     }
     // Adds the elements of a std::mdspan, for this rank alone. They must fill its memory without gaps.
-    template <detail::multidimensional_view View>
-    requires(std::is_trivially_copyable_v<typename View::element_type> &&
-             !std::is_const_v<typename View::element_type>) void add(std::string_view name,
-                                                                     const View& view) {
+    template <class View, detail::only_if<detail::multidimensional_view<View>> = 0,
+              detail::only_if<detail::writable_bytes<typename View::element_type>> = 0>
+    void add(std::string_view name, const View& view) {
         if (!view.is_exhaustive())
             throw Error(TAILRACE_INVALID_ARGUMENT,
                         "'" + std::string(name) + "' has gaps between its elements; add_array knows them");
@@ -253,9 +242,9 @@ class Session {
     // and the vector may change as above. On the same number of ranks as at the save, a restore gives each
     // rank its own items back. On another number, each rank gets an even share, in the order of ranks. T is a
     // number, a std::array of numbers, or a struct.
-    template <class T, class Allocator>
-    requires(detail::plain_value<T> &&
-             !std::same_as<T, bool>) void add_list(std::string_view name, std::vector<T, Allocator>& items) {
+    template <class T, class Allocator,
+              detail::only_if<detail::plain_value<T> && !std::is_same_v<T, bool>> = 0>
+    void add_list(std::string_view name, std::vector<T, Allocator>& items) {
         using Vector = std::vector<T, Allocator>;
         constexpr detail::Item item = detail::item_of<T>::value();
         detail::check(tailrace_register_list(get(), detail::c_text(name).c_str(), item.type, item.width,
@@ -264,9 +253,8 @@ class Session {
     // Says which rank gets which item of a list when another number of ranks restores it, in place of an even
     // share: owner(index, items, rank_count) returns a rank. `owner` must live, and stay in its place, as
     // long as the list. tailrace_set_list_owner says more.
-    template <class Owner>
-    requires(std::is_invocable_r_v<int, Owner&, uint64_t, uint64_t, int>) void set_list_owner(
-        std::string_view name, Owner& owner) {
+    template <class Owner, detail::only_if<std::is_invocable_r_v<int, Owner&, uint64_t, uint64_t, int>> = 0>
+    void set_list_owner(std::string_view name, Owner& owner) {
         const tailrace_owner_function ask = [](void* user, uint64_t index, uint64_t items, int rank_count) {
             return static_cast<int>((*static_cast<Owner*>(user))(index, items, rank_count));
         };
@@ -275,56 +263,49 @@ class Session {
     }
     // Adds a value that is the same on all ranks, such as the time step. Any number of ranks may restore it.
     // If the ranks' values differ, a rank that saved one gets its own back, and a new rank gets rank 0's.
-    template <class T>
-    requires(detail::plain_value<T>) void add_replicated(std::string_view name, T& value) {
-        const auto bytes = std::as_writable_bytes(std::span(&value, 1));
-        add_array(name, bytes, {bytes.size()}, {0}, {bytes.size()}, {.may_overlap = true});
+    template <class T, detail::only_if<detail::plain_value<T>> = 0>
+    void add_replicated(std::string_view name, T& value) {
+        const span<std::byte> bytes(reinterpret_cast<std::byte*>(&value), sizeof value);
+        ArrayOptions options;
+        options.may_overlap = true;
+        add_array(name, bytes, {bytes.size()}, {0}, {bytes.size()}, options);
     }
     // Gives an added name a new place and size. May be called at any time between saves.
     void update(std::string_view name, void* memory, uint64_t bytes) {
         detail::check(tailrace_update(get(), detail::c_text(name).c_str(), memory, bytes));
     }
-    template <class T>
-    requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>) void update(std::string_view name,
-                                                                                 std::span<T> memory) {
+    template <class T, detail::only_if<detail::writable_bytes<T>> = 0>
+    void update(std::string_view name, span<T> memory) {
         update(name, memory.data(), memory.size_bytes());
     }
 
     // Adds this rank's piece of a global array, row-major: element i of a dimension is element
     // offset + i of the whole array. `memory` holds exactly local_shape's elements, unless the
     // options describe it.
-    template <class T>
-    requires(!std::is_const_v<T>) void add_array(std::string_view name, std::span<T> memory,
-                                                 const Extents& global_shape, const Extents& offset,
-                                                 const Extents& local_shape,
-                                                 const ArrayOptions& options = {}) {
+    template <class T, detail::only_if<!std::is_const_v<T>> = 0>
+    void add_array(std::string_view name, span<T> memory, const Extents& global_shape, const Extents& offset,
+                   const Extents& local_shape, const ArrayOptions& options = {}) {
         const tailrace_array array = piece<T>(memory, global_shape, offset, local_shape, options);
         detail::check(tailrace_register_array(get(), detail::c_text(name).c_str(), memory.data(), &array));
     }
     // The same for a std::mdspan, which has the local shape, and elements at any strides.
-    template <detail::multidimensional_view View>
-    requires(!std::is_const_v<typename View::element_type>) void add_array(std::string_view name,
-                                                                           const View& view,
-                                                                           const Extents& global_shape,
-                                                                           const Extents& offset,
-                                                                           ArrayOptions options = {}) {
+    template <class View, detail::only_if<detail::multidimensional_view<View>> = 0,
+              detail::only_if<!std::is_const_v<typename View::element_type>> = 0>
+    void add_array(std::string_view name, const View& view, const Extents& global_shape,
+                   const Extents& offset, ArrayOptions options = {}) {
         add_array(name, elements_of(view), global_shape, offset, described(view, options), options);
     }
-    template <class T>
-    requires(!std::is_const_v<T>) void update_array(std::string_view name, std::span<T> memory,
-                                                    const Extents& global_shape, const Extents& offset,
-                                                    const Extents& local_shape,
-                                                    const ArrayOptions& options = {}) {
+    template <class T, detail::only_if<!std::is_const_v<T>> = 0>
+    void update_array(std::string_view name, span<T> memory, const Extents& global_shape,
+                      const Extents& offset, const Extents& local_shape, const ArrayOptions& options = {}) {
         const tailrace_array array = piece<T>(memory, global_shape, offset, local_shape, options);
         detail::check(tailrace_update_array(get(), detail::c_text(name).c_str(), memory.data(), &array));
     }
 
-    template <detail::multidimensional_view View>
-    requires(!std::is_const_v<typename View::element_type>) void update_array(std::string_view name,
-                                                                              const View& view,
-                                                                              const Extents& global_shape,
-                                                                              const Extents& offset,
-                                                                              ArrayOptions options = {}) {
+    template <class View, detail::only_if<detail::multidimensional_view<View>> = 0,
+              detail::only_if<!std::is_const_v<typename View::element_type>> = 0>
+    void update_array(std::string_view name, const View& view, const Extents& global_shape,
+                      const Extents& offset, ArrayOptions options = {}) {
         update_array(name, elements_of(view), global_shape, offset, described(view, options), options);
     }
 
@@ -395,7 +376,7 @@ class Session {
         return restored;
     }
     // Restores only the regions with these names.
-    uint64_t restore_some(std::span<const std::string> names, uint64_t epoch = TAILRACE_NEWEST) {
+    uint64_t restore_some(span<const std::string> names, uint64_t epoch = TAILRACE_NEWEST) {
         std::vector<const char*> pointers;
         for (const std::string& name : names) pointers.push_back(name.c_str());
         const char* none = nullptr;
@@ -481,7 +462,8 @@ class Session {
 
     template <class View>
     static auto elements_of(const View& view) {
-        return std::span(view.data_handle(), static_cast<size_t>(view.mapping().required_span_size()));
+        return span<typename View::element_type>(view.data_handle(),
+                                                 static_cast<size_t>(view.mapping().required_span_size()));
     }
     // Returns the view's shape, and says in the options where its elements lie.
     template <class View>
@@ -496,8 +478,8 @@ class Session {
             shape[d] = static_cast<uint64_t>(view.extent(d));
             strides[d] = static_cast<uint64_t>(view.stride(d)) * sizeof(typename View::element_type);
         }
-        if (!view.empty()) options.memory_stride_bytes = Extents(std::span<const uint64_t>(strides));
-        return Extents(std::span<const uint64_t>(shape));
+        if (!view.empty()) options.memory_stride_bytes = Extents(span<const uint64_t>(strides));
+        return Extents(span<const uint64_t>(shape));
     }
 
     template <class Vector>
@@ -520,7 +502,7 @@ class Session {
     static unsigned files_flags(bool of_all_ranks) { return of_all_ranks ? TAILRACE_FILES_OF_ALL_RANKS : 0u; }
 
     template <class T>
-    static tailrace_array piece(std::span<T> memory, const Extents& global_shape, const Extents& offset,
+    static tailrace_array piece(span<T> memory, const Extents& global_shape, const Extents& offset,
                                 const Extents& local_shape, const ArrayOptions& options) {
         if (offset.size() != global_shape.size() || local_shape.size() != global_shape.size())
             throw Error(TAILRACE_INVALID_ARGUMENT,
@@ -585,6 +567,6 @@ class Session {
 }  // namespace v0
 }  // namespace tailrace
 
-#endif  // C++20
+#endif  // C++17
 
 #endif

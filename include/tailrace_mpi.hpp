@@ -10,7 +10,7 @@
 
 #include "tailrace.hpp"
 
-#if __cplusplus >= 201709L  // else tailrace.hpp says what is missing
+#if __cplusplus >= 201703L  // else tailrace.hpp says what is missing
 
 #include "tailrace_mpi.h"
 
@@ -39,6 +39,6 @@ inline Session open_mpi(MPI_Comm communicator) {
 }  // namespace v0
 }  // namespace tailrace
 
-#endif  // C++20
+#endif  // C++17
 
 #endif

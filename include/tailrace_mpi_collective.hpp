@@ -11,10 +11,9 @@
 
 #include "tailrace.hpp"
 
-#if __cplusplus >= 201709L  // else tailrace.hpp says what is missing
+#if __cplusplus >= 201703L  // else tailrace.hpp says what is missing
 
 #include <exception>
-#include <span>
 #include <utility>
 
 #include "tailrace_mpi_collective.h"
@@ -55,8 +54,8 @@ class PendingIo {
 
 class CollectiveFile {
   public:
-    using FilePieces = std::span<const tailrace_file_piece>;
-    using MemoryPieces = std::span<const tailrace_memory_piece>;
+    using FilePieces = span<const tailrace_file_piece>;
+    using MemoryPieces = span<const tailrace_memory_piece>;
 
     CollectiveFile(MPI_Comm communicator, const std::string& path, tailrace_file_mode mode,
                    MPI_Info info = MPI_INFO_NULL) {
@@ -146,6 +145,6 @@ class CollectiveFile {
 }  // namespace v0
 }  // namespace tailrace
 
-#endif  // C++20
+#endif  // C++17
 
 #endif

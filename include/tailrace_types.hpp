@@ -1,18 +1,15 @@
-// tailrace_types.hpp - the types that the C++20 interface passes and returns: failures, settings, extents,
+// tailrace_types.hpp - the types that the C++ interface passes and returns: failures, settings, extents,
 // and descriptions of epochs and regions. tailrace.hpp includes it.
 #ifndef TAILRACE_TYPES_HPP
 #define TAILRACE_TYPES_HPP
 
 #include <array>
 #include <complex>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <ranges>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,6 +18,7 @@
 #include <vector>
 
 #include "tailrace.h"
+#include "tailrace_span.hpp"
 
 namespace tailrace {
 // The version keeps these names apart from those inside the library, which share the outer
@@ -41,29 +39,43 @@ namespace detail {
 
 // std::mdspan of C++23, and classes with its members, such as Kokkos's. The elements lie in memory as they
 // are (default_accessor).
+template <class T, class = void>
+struct is_multidimensional_view : std::false_type {};
 template <class T>
-concept multidimensional_view = requires(const T& view) {
-    typename T::element_type;
-    { view.data_handle() } -> std::convertible_to<typename T::element_type*>;
-    { T::rank() } -> std::convertible_to<size_t>;
-    { view.extent(0) } -> std::convertible_to<uint64_t>;
-    { view.stride(0) } -> std::convertible_to<uint64_t>;
-    { view.is_exhaustive() } -> std::same_as<bool>;
-    { view.empty() } -> std::same_as<bool>;
-    { view.mapping().required_span_size() } -> std::convertible_to<uint64_t>;
-    requires std::same_as<typename T::accessor_type::reference, typename T::element_type&>;
-};
+struct is_multidimensional_view<
+    T, std::void_t<typename T::element_type, typename T::accessor_type::reference, decltype(T::rank()),
+                   decltype(std::declval<const T&>().data_handle()),
+                   decltype(std::declval<const T&>().extent(0)), decltype(std::declval<const T&>().stride(0)),
+                   decltype(std::declval<const T&>().mapping().required_span_size())>>
+    : std::bool_constant<std::is_convertible_v<decltype(std::declval<const T&>().data_handle()),
+                                               typename T::element_type*> &&
+                         std::is_convertible_v<decltype(T::rank()), size_t> &&
+                         std::is_convertible_v<decltype(std::declval<const T&>().extent(0)), uint64_t> &&
+                         std::is_convertible_v<decltype(std::declval<const T&>().stride(0)), uint64_t> &&
+                         std::is_same_v<decltype(std::declval<const T&>().is_exhaustive()), bool> &&
+                         std::is_same_v<decltype(std::declval<const T&>().empty()), bool> &&
+                         std::is_convertible_v<
+                             decltype(std::declval<const T&>().mapping().required_span_size()), uint64_t> &&
+                         std::is_same_v<typename T::accessor_type::reference, typename T::element_type&>> {};
+template <class T>
+inline constexpr bool multidimensional_view = is_multidimensional_view<T>::value;
 
+template <class T, class = void>
+inline constexpr bool has_data_handle = false;
 template <class T>
-concept has_data_handle = requires(const T& view) {
-    view.data_handle();
-};
+inline constexpr bool has_data_handle<T, std::void_t<decltype(std::declval<const T&>().data_handle())>> =
+    true;
 
 // A type whose values can be copied as bytes. A view or pointer is none, because only its address would be
 // saved.
 template <class T>
-concept plain_value = std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_pointer_v<T> &&
-                      !std::is_same_v<T, std::nullptr_t> && !std::ranges::view<T> && !has_data_handle<T>;
+inline constexpr bool plain_value =
+    std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_pointer_v<T> &&
+    !std::is_same_v<T, std::nullptr_t> && !is_view<T> && !has_data_handle<T>;
+
+// Bytes that can be written, and so filled by a restore.
+template <class T>
+inline constexpr bool writable_bytes = std::is_trivially_copyable_v<T> && !std::is_const_v<T>;
 
 inline void check(tailrace_code code) {
     if (code != TAILRACE_OK) throw Error(code, tailrace_last_error());
@@ -79,21 +91,21 @@ inline std::string c_text(std::string_view text) {
 template <class T>
 constexpr tailrace_type element_type() {
     using Value = std::remove_cv_t<T>;
-    if constexpr (std::same_as<Value, std::byte>) {
+    if constexpr (std::is_same_v<Value, std::byte>) {
         return TAILRACE_BYTES;
-    } else if constexpr (std::same_as<Value, bool>) {
+    } else if constexpr (std::is_same_v<Value, bool>) {
         static_assert(sizeof(bool) == 1);
         return TAILRACE_BOOL;
-    } else if constexpr (std::same_as<Value, float>) {
+    } else if constexpr (std::is_same_v<Value, float>) {
         return TAILRACE_FLOAT32;
-    } else if constexpr (std::same_as<Value, double>) {
+    } else if constexpr (std::is_same_v<Value, double>) {
         return TAILRACE_FLOAT64;
-    } else if constexpr (std::same_as<Value, std::complex<float>>) {
+    } else if constexpr (std::is_same_v<Value, std::complex<float>>) {
         return TAILRACE_COMPLEX64;
-    } else if constexpr (std::same_as<Value, std::complex<double>>) {
+    } else if constexpr (std::is_same_v<Value, std::complex<double>>) {
         return TAILRACE_COMPLEX128;
     } else {
-        static_assert(std::integral<Value>, "no tailrace_type stands for this element type");
+        static_assert(std::is_integral_v<Value>, "no tailrace_type stands for this element type");
         static_assert(sizeof(Value) <= 8);
         constexpr bool is_signed = std::is_signed_v<Value>;
         switch (sizeof(Value)) {
@@ -116,8 +128,9 @@ struct Item {
     uint64_t width;
 };
 template <class T>
-concept number = std::integral<T> || std::same_as<T, float> || std::same_as<T, double> ||
-    std::same_as<T, std::complex<float>> || std::same_as<T, std::complex<double>>;
+inline constexpr bool number =
+    std::is_integral_v<T> || std::is_same_v<T, float> || std::is_same_v<T, double> ||
+    std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 template <class T>
 struct item_of {
     static constexpr Item value() {
@@ -127,9 +140,14 @@ struct item_of {
             return {TAILRACE_BYTES, sizeof(T)};
     }
 };
-template <number T, size_t count>
+template <class T, size_t count>
 struct item_of<std::array<T, count>> {
-    static constexpr Item value() { return {element_type<T>(), count}; }
+    static constexpr Item value() {
+        if constexpr (number<T>)
+            return {element_type<T>(), count};
+        else
+            return {TAILRACE_BYTES, sizeof(std::array<T, count>)};
+    }
 };
 
 }  // namespace detail
@@ -156,9 +174,9 @@ class Options {
             tailrace_options_set(get(), detail::c_text(key).c_str(), detail::c_text(value).c_str()));
         return *this;
     }
-    template <std::integral Value>
+    template <class Value, detail::only_if<std::is_integral_v<Value>> = 0>
     Options& set(std::string_view key, Value value) {
-        if constexpr (std::same_as<Value, bool>) {
+        if constexpr (std::is_same_v<Value, bool>) {
             return set(key, std::string_view(value ? "yes" : "no"));
         } else {
             return set(key, std::string_view(std::to_string(value)));
@@ -180,14 +198,15 @@ class Options {
 class Extents {
   public:
     Extents() = default;  // no dimensions
-    Extents(std::initializer_list<uint64_t> values) : Extents(std::span(values.begin(), values.size())) {}
-    Extents(std::span<const uint64_t> values) {
+    Extents(std::initializer_list<uint64_t> values)
+        : Extents(span<const uint64_t>(values.begin(), values.size())) {}
+    Extents(span<const uint64_t> values) {
         if (values.size() > TAILRACE_MAX_DIMENSIONS)
             throw Error(TAILRACE_INVALID_ARGUMENT,
                         "an array of more dimensions than TAILRACE_MAX_DIMENSIONS");
         for (uint64_t value : values) values_[count_++] = value;
     }
-    Extents(const std::vector<uint64_t>& values) : Extents(std::span<const uint64_t>(values)) {}
+    Extents(const std::vector<uint64_t>& values) : Extents(span<const uint64_t>(values)) {}
 
     const uint64_t* data() const noexcept { return values_.data(); }
     size_t size() const noexcept { return count_; }
@@ -264,8 +283,10 @@ struct FileInfo {
 // ghost cells surround it. Or it says that the elements lie memory_stride_bytes from their
 // neighbours in each dimension (tailrace_array in tailrace.h). Only the piece is read and written:
 //
-//     session.add_array("u", std::span(u), {rows, columns}, {first, 0}, {own, columns},
+//     session.add_array("u", tailrace::span(u), {rows, columns}, {first, 0}, {own, columns},
 //                       {.memory_shape = {own + 2, columns}, .memory_offset = {1, 0}});
+//
+// (Before C++20 an ArrayOptions is a variable whose members are set one by one.)
 struct ArrayOptions {
     bool may_have_gaps = false;  // some elements may be in no rank's piece; they cannot be read
     // Several ranks' pieces may contain the same element. The value of the lowest rank counts. A

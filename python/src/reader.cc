@@ -62,6 +62,25 @@ class Reader {
             all.emplace_back(region.name, region.bytes, to_tuple(region.array));
         return all;
     }
+    // By region, in the same order: the path and the offset of its bytes, if they lie together.
+    std::vector<std::optional<std::pair<std::string, uint64_t>>> places(uint32_t rank) const {
+        std::vector<std::optional<std::pair<std::string, uint64_t>>> all;
+        const nb::gil_scoped_release release;
+        for (auto& place : value_of(alive()->places(rank))) {
+            all.emplace_back();
+            if (place) all.back().emplace(std::move(place->path), place->offset);
+        }
+        return all;
+    }
+    // The rank's table of regions, with the checksums of all its data.
+    nb::bytes table(uint32_t rank) const {
+        std::vector<std::byte> bytes;
+        {
+            const nb::gil_scoped_release release;
+            bytes = value_of(alive()->manifest_bytes(rank));
+        }
+        return nb::bytes(bytes.data(), bytes.size());
+    }
     // Name, element type, global shape, and whether the ranks' pieces cover the array.
     std::vector<std::tuple<std::string, int, std::vector<uint64_t>, bool>> arrays() const {
         std::vector<std::tuple<std::string, int, std::vector<uint64_t>, bool>> all;
@@ -142,6 +161,8 @@ void bind_reader(nb::module_& module) {
         .def_prop_ro("rank_count", &Reader::rank_count)
         .def_prop_ro("passed_over", &Reader::passed_over)
         .def("regions", &Reader::regions, nb::arg("rank"))
+        .def("places", &Reader::places, nb::arg("rank"))
+        .def("table", &Reader::table, nb::arg("rank"))
         .def("arrays", &Reader::arrays)
         .def("read", &Reader::read, nb::arg("rank"), nb::arg("targets"))
         .def("read_box", &Reader::read_box, nb::arg("name"), nb::arg("offset"), nb::arg("shape"),

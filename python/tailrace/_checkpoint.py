@@ -12,13 +12,13 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tailrace import _arguments, _core, _leaves, _restore, _tree
+from tailrace import _arguments, _core, _leaves, _mapping, _restore, _tree
 from tailrace._errors import Code, Error, about
 
 
@@ -157,10 +157,18 @@ class Checkpoint(Mapping[str, LazyArray]):
     one of them. A Checkpoint of a session ends with the session.
 
     text: the text of the tree, if it has been read already.
+    again: opens the same epoch once more by its path, as mapping its files needs.
     """
 
-    def __init__(self, reader: _core.Reader, rank: int = 0, text: bytes | None = None) -> None:
+    def __init__(
+        self,
+        reader: _core.Reader,
+        rank: int = 0,
+        text: bytes | None = None,
+        again: Callable[[], _core.Reader] | None = None,
+    ) -> None:
         self._reader = reader
+        self._again = again
         self.rank = rank
         if not 0 <= rank < reader.rank_count:
             raise Error(
@@ -202,7 +210,7 @@ class Checkpoint(Mapping[str, LazyArray]):
 
     def at_rank(self, rank: int) -> Checkpoint:
         """The same epoch as another rank saved it."""
-        return Checkpoint(self._reader, rank)
+        return Checkpoint(self._reader, rank, again=self._again)
 
     def __getitem__(self, name: str) -> LazyArray:
         return self._lazy[name]
@@ -216,26 +224,52 @@ class Checkpoint(Mapping[str, LazyArray]):
     def __repr__(self) -> str:
         return f"<Checkpoint of step {self.step}, rank {self.rank} of {self.rank_count}, {len(self)} arrays>"
 
-    def tree(self, *, trust_pickle: bool = False) -> Any:
+    def tree(self, *, trust_pickle: bool = False, mmap: bool = False, verify: bool | None = None) -> Any:
         """What was saved, with all arrays loaded. They are loaded in file order, with few large reads.
 
         Pickled objects (Session.save(..., pickle=True)) are refused unless trust_pickle is set,
         because loading them can run any code.
+
+        mmap: the arrays are private mappings of the files. A byte is read when the program uses it,
+            and what the program writes never gets into a file. Arrays whose bytes do not lie
+            together in one file, and pieces of global arrays, are read.
+        verify: with mmap, True reads all bytes once and compares them with their checksums before
+            this returns. By default mapped bytes are not compared. Bytes that are read always are.
         """
-        return self._load(self.skeleton, trust_pickle)
+        check_verify(mmap, verify, "nothing was read")
+        return self._load(self.skeleton, trust_pickle, mapped=self._mapped(bool(verify)) if mmap else None)
+
+    def _mapped(self, verify: bool) -> dict[str, npt.NDArray[np.uint8]]:
+        """The mapped bytes of this rank's regions."""
+        if self._again is None:
+            raise Error(Code.UNSUPPORTED, "a session's epoch is not mapped: open it with tailrace.read")
+        made = _mapping.regions(self._reader, self.rank, self._again, f"epoch {self.step}")
+        if verify:
+            self._reader.verify(self.rank)
+        return made
 
     def lazy_tree(self, *, trust_pickle: bool = False) -> Any:
         """What was saved, with a LazyArray in place of each array."""
         return _tree.decode(self.skeleton, lambda ref: self._lazy[ref.region], trust_pickle)
 
-    def _load(self, node: Any, trust_pickle: bool, device: Any = "cpu") -> Any:
-        """The tree of a node of the skeleton, its tensors on `device`."""
+    def _load(
+        self,
+        node: Any,
+        trust_pickle: bool,
+        device: Any = "cpu",
+        mapped: Mapping[str, npt.NDArray[np.uint8]] | None = None,
+    ) -> Any:
+        """The tree of a node of the skeleton, its tensors on `device`. Regions that are `mapped` are
+        not read."""
         plan = _restore.Plan()
 
         def array(ref: _tree.ArrayRef) -> Any:
             if ref.global_shape is not None or ref.is_list:
                 whole = self._lazy[ref.region].load()
                 return whole.to(device) if _leaves.is_tensor(whole) else whole
+            if mapped is not None and ref.stride is None and ref.region in mapped:
+                over = _mapping.array(ref, mapped[ref.region])
+                return over.to(device) if _leaves.is_tensor(over) else over
             made = ref.empty(device=device)
             if not (_leaves.is_tensor(made) and made.is_meta):  # meta tensors have no bytes
                 plan.fills.append(_restore.Fill(ref, _leaves.Target(made)))
@@ -246,8 +280,13 @@ class Checkpoint(Mapping[str, LazyArray]):
         return tree
 
     @property
+    def has_tree(self) -> bool:
+        """Whether the ranks saved trees. Otherwise there are only arrays by name."""
+        return _tree.SKELETON in self._regions
+
+    @property
     def skeleton(self) -> Any:
-        if _tree.SKELETON not in self._regions:
+        if not self.has_tree:
             raise Error(
                 Code.NOT_FOUND,
                 f"epoch {self.step} was saved by another program than tailrace's Python package: it has arrays, "
@@ -316,6 +355,15 @@ class Checkpoint(Mapping[str, LazyArray]):
                 self._lazy[name] = LazyArray(self, ref, rank, name in whole)
 
 
+def check_verify(mmap: bool, verify: bool | None, intact: str) -> None:
+    """Raises Error (invalid argument) if bytes that are read were not to be compared."""
+    if verify is False and not mmap:
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"verify=False goes with mmap=True: bytes that are read are always compared with their checksums; {intact}",
+        )
+
+
 def open_directory(place: str, name: str | None, step: int | None) -> _core.Reader:
     """The newest complete epoch of a directory, or `step`. Warns if a newer one was damaged."""
     reader = _core.Reader.open_directory(place, name, step)
@@ -352,8 +400,9 @@ def read(
     rank = _arguments.number(rank, "rank", "nothing was read")
     with about(place):
         if os.path.isdir(place):
-            return Checkpoint(open_directory(place, name, step), rank)
+            reader = open_directory(place, name, step)
+            return Checkpoint(reader, rank, again=lambda: _core.Reader.open_directory(place, name, reader.epoch))
         reader = _core.Reader.open_file(place)
         if step is not None and step != reader.epoch:
             raise Error(Code.NOT_FOUND, f"'{place}' is of epoch {reader.epoch}, not {step}; nothing was read")
-        return Checkpoint(reader, rank)
+        return Checkpoint(reader, rank, again=lambda: _core.Reader.open_file(place))

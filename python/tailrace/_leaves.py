@@ -309,15 +309,20 @@ class Target(_Buffered):
 
     `leaf` is the array's own memory if that is contiguous and on the host. Otherwise it is a
     buffer, which finish() copies into the array.
+
+    saved: kind and element type of what was saved, if finish() shall convert it.
     """
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, saved: tuple[str, Any] | None = None) -> None:
         kind, dtype, shape = describe(value)
         self._value = value
+        converts = saved is not None and saved[1] != dtype
         if kind == "numpy":
             if not value.flags.writeable:
                 raise TypeError("a read-only array cannot be restored into")
-            if value.flags.c_contiguous:
+            if converts:
+                pass
+            elif value.flags.c_contiguous:
                 self.leaf = _numpy_leaf(value, dtype)
             else:
                 self._buffer = np.empty(shape, value.dtype)
@@ -331,11 +336,16 @@ class Target(_Buffered):
             if any(s == 0 and n > 1 for n, s in zip(shape, value.stride(), strict=True)):
                 raise TypeError("a tensor whose elements are the same memory cannot be filled")
             value = value.detach()
-            if value.device.type == "cpu" and value.is_contiguous() and not value.is_conj() and not value.is_neg():
+            if converts:
+                pass
+            elif value.device.type == "cpu" and value.is_contiguous() and not value.is_conj() and not value.is_neg():
                 self.leaf = _torch_leaf(value, dtype)
             else:
                 self._buffer = torch_module().empty(shape, dtype=value.dtype, device="cpu")
                 self.leaf = _torch_leaf(self._buffer, dtype)
+        if saved is not None and converts:
+            self._buffer = empty(saved[0], saved[1], shape)
+            self.leaf = (_numpy_leaf if saved[0] == "numpy" else _torch_leaf)(self._buffer, saved[1])
 
     def copy_from(self, array: Any) -> None:
         _copy(array, self._value)
@@ -360,7 +370,8 @@ class StorageTarget(_Buffered):
             and _are_all_of(nbytes, [tensor for _, tensor in members])
             and all(base is not None and base[0] == own[0] for base in bases)
             and all(
-                (tensor.storage_offset(), list(tensor.stride())) == (node["offset"], node["stride"])
+                (describe(tensor)[1], tensor.storage_offset(), list(tensor.stride()))
+                == (node["dtype"], node["offset"], node["stride"])
                 for node, tensor in members
             )
         ):
@@ -374,7 +385,21 @@ class StorageTarget(_Buffered):
             _copy(view_of(base, node), tensor)
 
 
+def may_convert(saved: Any, live: Any) -> bool:
+    """Whether elements of one type may become elements of the other: floating-point numbers become
+    any others, complex ones too, and anything else only what holds all of its values."""
+    if not (isinstance(saved, str) and isinstance(live, str)):
+        return False
+    for kind in (("float", "bfloat"), ("complex",)):
+        if saved.startswith(kind) and live.startswith(kind):
+            return True
+    return saved in TYPES and live in TYPES and "bfloat16" not in (saved, live) and np.can_cast(saved, live, "safe")
+
+
 def _copy(source: Any, target: Any) -> None:
+    saved, live = describe(source)[1], describe(target)[1]
+    if isinstance(source, np.ndarray) != isinstance(target, np.ndarray) and saved != live:
+        source = _converted(source, live)
     if isinstance(source, np.ndarray) != isinstance(target, np.ndarray):  # the other library has the same elements
         plain: Any = to_save(source).owner
         if isinstance(target, np.ndarray):
@@ -386,6 +411,16 @@ def _copy(source: Any, target: Any) -> None:
         target[...] = source
     else:
         target.detach().copy_(source)
+
+
+def _converted(source: Any, live: str) -> Any:
+    """Elements of another type, in the library that `source` is of, or else in torch."""
+    if isinstance(source, np.ndarray) and live in TYPES and live != "bfloat16":
+        return source.astype(live)
+    torch = torch_module()
+    if isinstance(source, np.ndarray):
+        source = torch.from_numpy(np.ascontiguousarray(source).reshape(source.shape))
+    return source.to(getattr(torch, live))
 
 
 def _are_all_of(nbytes: int, views: list[Any]) -> bool:
@@ -419,6 +454,15 @@ def empty(
             raise ValueError(f"{stride} is no stride of a dense tensor of shape {shape}")
         return torch.empty_strided(shape, stride, dtype=found, device=device)
     return torch.empty(shape, dtype=found, device=device)
+
+
+def over(kind: str, dtype: Any, shape: tuple[int, ...], memory: Any) -> Any:
+    """An array or a tensor over `memory`, an array of bytes, which it keeps."""
+    if kind == "numpy":
+        return memory.view(dtype).reshape(shape)
+    import torch
+
+    return torch.from_numpy(memory).view(dtype).view(shape)
 
 
 def _has_plain_elements(dtype: Any) -> bool:

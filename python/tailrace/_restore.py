@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,14 @@ from tailrace._errors import Code, Error
 _MOST_SHOWN = 20
 _MOST_ASKED = 1 << 20  # items that the owner of a list is asked for at once
 _MOST_BUFFERED_BYTES = 24 << 20  # in addition to the reader's own
+
+
+class Differences(NamedTuple):
+    """What strict=False has left out: names that the checkpoint lacks, and names that the state lacks.
+    They are called as load_state_dict calls them."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 @dataclasses.dataclass
@@ -36,6 +44,9 @@ class Plan:
     fills: list[Fill] = dataclasses.field(default_factory=list)
     set_plain: list[Callable[[], None]] = dataclasses.field(default_factory=list)
     differences: list[str] = dataclasses.field(default_factory=list)
+    # None: a name that one side lacks is a difference like any other.
+    left_out: Differences | None = None
+    converts: bool = False
     lists: list[tuple[_tree.ArrayRef, _tree.List]] = dataclasses.field(default_factory=list)
     # By region: a storage that was saved whole, and the program's tensors that were views of it.
     views: dict[str, tuple[_tree.ArrayRef, list[tuple[Any, Any]]]] = dataclasses.field(default_factory=dict)
@@ -43,10 +54,23 @@ class Plan:
     sources: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def compare(skeleton: Any, into: Any, what: str, trust_pickle: bool, sources: Mapping[str, Any] | None = None) -> Plan:
+def compare(
+    skeleton: Any,
+    into: Any,
+    what: str,
+    trust_pickle: bool,
+    sources: Mapping[str, Any] | None = None,
+    *,
+    strict: bool = True,
+    convert: bool = False,
+) -> Plan:
     """Raises Error: invalid argument with all differences if the checkpoint, `what`, does not belong
-    to this state; corrupt if its skeleton cannot be understood."""
-    plan = Plan(sources=sources or {})
+    to this state; corrupt if its skeleton cannot be understood.
+
+    strict: False: what only one side has is left out, and named in the plan.
+    convert: elements of another type are converted if _leaves.may_convert allows it.
+    """
+    plan = Plan(sources=sources or {}, left_out=None if strict else Differences([], []), converts=convert)
     try:
         _compare(skeleton, into, (), plan, None, trust_pickle)
     except Error:
@@ -161,15 +185,19 @@ def _compare(
         return _compare_list(ref, target, path, plan)
     if ref is not None or isinstance(target, _tree.Shard) or _leaves.is_array(target):
         return _compare_array(ref, target, path, plan)
-    members = _members(node)
+    members = members_of(node)
     if isinstance(target, dict) and isinstance(members, dict):
         for key in members.keys() | target.keys():
             where = (*path, key)
             if key not in target:
-                if _has_array(members[key]):
-                    plan.differences.append(f"{_tree.path_text(where)} is in the checkpoint only")
-                else:
+                if not _has_array(members[key]):
                     _set_later(members[key], plan, _putter(target, key), trust)
+                elif plan.left_out is not None:
+                    plan.left_out.unexpected_keys.extend(_names(members[key], where))
+                else:
+                    plan.differences.append(f"{_tree.path_text(where)} is in the checkpoint only")
+            elif key not in members and plan.left_out is not None:
+                plan.left_out.missing_keys.extend(_names(target[key], where))
             elif key not in members:
                 plan.differences.append(f"{_tree.path_text(where)} is not in the checkpoint")
             else:
@@ -206,20 +234,21 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
         plan.differences.append(f"{where}: a nested tensor cannot be filled")
         return
     _, dtype, shape = _leaves.describe(array)
-    if dtype != ref.dtype:
+    fits = dtype == ref.dtype or (plan.converts and _leaves.may_convert(ref.dtype, dtype))
+    if not fits:
         plan.differences.append(f"{where} is of {ref.dtype} in the checkpoint, and of {dtype} here")
     wanted_shape = tuple(target.global_shape) if isinstance(target, _tree.Shard) else shape
     saved_shape = ref.global_shape or ref.shape
     if wanted_shape != saved_shape:
         plan.differences.append(f"{where} has shape {saved_shape} in the checkpoint, and {wanted_shape} here")
-    if dtype != ref.dtype or wanted_shape != saved_shape:
+    if not fits or wanted_shape != saved_shape:
         return
     lacking = _leaves.why_not(plan.sources[ref.region]) if ref.region in plan.sources else None
     if lacking is not None:
         plan.differences.append(f"{where} in the checkpoint: {lacking}")
         return
     try:
-        filled = _leaves.Target(array)
+        filled = _leaves.Target(array, (ref.kind, ref.dtype))
     except TypeError as error:
         plan.differences.append(f"{where}: {error}")
         return
@@ -261,7 +290,7 @@ def _compare_view(node: Any, ref: _tree.ArrayRef, target: Any, path: tuple[Any, 
         plan.views.setdefault(ref.region, (ref, []))[1].append((node, target))
 
 
-def _members(node: Any) -> dict[Any, Any] | list[Any] | None:
+def members_of(node: Any) -> dict[Any, Any] | list[Any] | None:
     """The parts of a container's node, by key or in order."""
     if isinstance(node, list):
         return node
@@ -287,6 +316,21 @@ def _holds_array(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_holds_array(part) for part in value)
     return isinstance(value, (_tree.Shard, _tree.List)) or _leaves.is_array(value)
+
+
+def _names(value: Any, path: tuple[Any, ...]) -> list[str]:
+    """The names of all arrays in a part of the state, or of a skeleton. The name of the part itself if
+    it has none."""
+    members: Any = value
+    if isinstance(value, dict) and "$" in value:
+        members = None if value["$"] in ("array", "view") else members_of(value)
+    if isinstance(members, dict):
+        found = [name for key, part in members.items() for name in _names(part, (*path, key))]
+    elif isinstance(members, (list, tuple)):
+        found = [name for i, part in enumerate(members) for name in _names(part, (*path, i))]
+    else:
+        found = []
+    return found or [_tree.region_name(path)]
 
 
 def _putter(container: Any, key: Any) -> Callable[[Any], None]:

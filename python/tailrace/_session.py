@@ -138,6 +138,7 @@ class Session:
         self._may_wait_alone = may_wait_alone  # otherwise wait is collective
         self._closed = False
         self._ending = threading.Lock()
+        self._differences: _restore.Differences | None = None
         self._blocked_seconds: dict[int, float] = {}  # of the last saves, including the time in Python
 
     @property
@@ -308,7 +309,9 @@ class Session:
         reader = self._open(step, None)
         return _checkpoint.Checkpoint(reader, self.rank if self.rank < reader.rank_count else 0)
 
-    def restore_latest(self, into: Any, *, trust_pickle: bool = False) -> int | None:
+    def restore_latest(
+        self, into: Any, *, trust_pickle: bool = False, strict: bool = True, convert: bool = False
+    ) -> int | None:
         """Fills `into` from the newest epoch that every rank can read and verify, and returns its
         step. Returns None if there is nothing to restore: a first run.
 
@@ -316,17 +319,29 @@ class Session:
         lists that hold them. If the epoch belongs to another state (names, shapes, types), it
         raises Error (invalid argument) with every difference, and nothing is changed. If an epoch
         is damaged, the next older one is taken, with a warning.
+
+        strict: False: arrays that only one of epoch and `into` has are left alone, and
+            `differences` then names them.
+        convert: arrays of `into` may be of another floating-point type than the saved ones, or of a
+            type that holds all values of theirs. Their values are converted.
         """
         try:
-            return self._fill(None, into, trust_pickle)
+            return self._fill(None, into, trust_pickle, strict, convert)
         except Error as error:
             if error.code is Code.NOT_FOUND:
                 return None
             raise
 
-    def restore(self, step: int, into: Any, *, trust_pickle: bool = False) -> None:
+    def restore(
+        self, step: int, into: Any, *, trust_pickle: bool = False, strict: bool = True, convert: bool = False
+    ) -> None:
         """Like restore_latest, but takes only this epoch."""
-        self._fill(step, into, trust_pickle)
+        self._fill(step, into, trust_pickle, strict, convert)
+
+    @property
+    def differences(self) -> _restore.Differences | None:
+        """What this rank's last restore with strict=False has left out. None after any other restore."""
+        return self._differences
 
     @contextlib.contextmanager
     def restore_files(
@@ -404,7 +419,8 @@ class Session:
         _checkpoint.warn_of_passed_over(reader)
         return reader
 
-    def _fill(self, step: int | None, into: Any, trust_pickle: bool) -> int:
+    def _fill(self, step: int | None, into: Any, trust_pickle: bool, strict: bool, convert: bool) -> int:
+        self._differences = None
         plan = _restore.Plan()
         failure: BaseException | None = None
 
@@ -414,7 +430,7 @@ class Session:
             nonlocal plan, failure
             failure = None
             try:
-                plan = self._read_into(reader, into, trust_pickle)
+                plan = self._read_into(reader, into, trust_pickle, strict, convert)
             except BaseException as error:  # an interrupt is one
                 failure = error
                 code = error.code if isinstance(error, Error) else Code.FAILED_STATE
@@ -433,15 +449,20 @@ class Session:
             fill.target.finish()
         for put in plan.set_plain:
             put()
+        self._differences = plan.left_out
         return reader.epoch
 
-    def _read_into(self, reader: _core.Reader, into: Any, trust_pickle: bool) -> _restore.Plan:
+    def _read_into(
+        self, reader: _core.Reader, into: Any, trust_pickle: bool, strict: bool, convert: bool
+    ) -> _restore.Plan:
         # With another number of ranks, plain objects come from rank 0, and arrays must be parts of
         # global arrays.
         same = reader.rank_count == self.rank_count
         rank = self.rank if same else 0
         checkpoint = _checkpoint.Checkpoint(reader, rank)
-        plan = _restore.compare(checkpoint.skeleton, into, f"epoch {reader.epoch}", trust_pickle)
+        plan = _restore.compare(
+            checkpoint.skeleton, into, f"epoch {reader.epoch}", trust_pickle, strict=strict, convert=convert
+        )
         local = [fill.ref.region for fill in plan.fills if fill.box is None]
         if local and not same and reader.rank_count > 1:
             raise Error(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import pickle
 import signal
 import subprocess
 import sys
@@ -353,12 +352,6 @@ def test_a_save_waits_for_an_asynchronous_one(tmp_path: Path) -> None:
     dcp.save({"w": torch.full((3,), 2.0)}, storage_writer=writer)
     first.result()
     assert (load({"w": torch.zeros(3)}, tmp_path / "c")["w"] == 2).all()
-
-
-def test_a_writer_does_not_go_into_another_process() -> None:
-    with pytest.raises(tailrace.Error, match=r"AsyncCheckpointerType\.PROCESS") as refused:
-        pickle.dumps(StorageWriter())
-    assert refused.value.code is tailrace.Code.UNSUPPORTED
 
 
 @pytest.mark.parametrize("background", [False, True])

@@ -43,6 +43,7 @@ class Reader final : public EpochReader {
     Status read_regions(uint32_t rank, std::span<const RegionTarget> targets) override;
     Status read_in_pieces(uint32_t rank, std::string_view name, uint64_t memory_bytes,
                           const TakePiece& take) override;
+    Result<std::vector<std::optional<RegionPlace>>> places(uint32_t rank) override;
     Result<std::vector<GlobalArray>> arrays() override { return arrays_.list(); }
     Result<GlobalArray> array(std::string_view name) override { return arrays_.one(name); }
     Status read_boxes(std::span<const BoxTarget> boxes) override { return arrays_.read_boxes(boxes); }
@@ -104,6 +105,13 @@ Status Reader::read_regions(uint32_t rank, std::span<const RegionTarget> targets
     TAILRACE_TRY(streams_.read(*saved, std::move(blocks)));
     for (const auto& [number, target] : scattered) TAILRACE_TRY(read_scattered(*saved, number, *target));
     return {};
+}
+
+Result<std::vector<std::optional<RegionPlace>>> Reader::places(uint32_t rank) {
+    TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(rank));
+    std::vector<std::optional<RegionPlace>> all;
+    for (const Region& region : saved->manifest.regions) all.push_back(streams_.place_of(*saved, region));
+    return all;
 }
 
 // Reads a region whose bytes do not lie one after another in memory.

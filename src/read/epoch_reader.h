@@ -71,6 +71,12 @@ struct GlobalArray {
     std::optional<ArrayFault> fault;  // why it would be refused at a save, or cannot be restored
 };
 
+// Where all bytes of a region lie one after another in one file, uncompressed.
+struct RegionPlace {
+    std::string path;
+    uint64_t offset = 0;
+};
+
 class EpochReader {
   public:
     // The storages must outlive the reader. `direct` says how shared files are read. Captured parts
@@ -144,6 +150,11 @@ class EpochReader {
     static constexpr uint64_t verify_memory_bytes = 32 << 20;
     virtual Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress,
                           uint64_t memory_bytes = verify_memory_bytes) = 0;
+
+    // Where the rank's regions lie in the nearest tier, in the order of its manifest, for programs
+    // that map the files. Empty for a region without bytes, and for one whose bytes are not together.
+    // The files may have been replaced under their names since the epoch was opened.
+    virtual Result<std::vector<std::optional<RegionPlace>>> places(uint32_t rank) = 0;
 
   private:
     std::string passed_over_;

@@ -285,6 +285,21 @@ Status EpochStreams::read(const SavedRank& saved, std::vector<StreamBlock> block
     return spare != nullptr ? spare->read(saved, std::move(blocks)) : status;
 }
 
+std::optional<RegionPlace> EpochStreams::place_of(const SavedRank& saved, const Region& region) {
+    const auto sources = sources_of(saved);
+    if (sources.empty() || region.bytes == 0) return std::nullopt;
+    const StreamExtent* extent = &extent_at(sources.front().extents, region.stream_offset);
+    const uint64_t end = region.stream_offset + region.bytes;
+    const RegionPlace place{files_.path(extent->file),
+                            extent->file_offset + (region.stream_offset - extent->stream_offset)};
+    for (; extent->stream_offset + extent->bytes < end; ++extent) {  // the extents cover the stream
+        const StreamExtent& next = extent[1];
+        if (next.file != extent->file || next.file_offset != extent->file_offset + extent->bytes)
+            return std::nullopt;
+    }
+    return place;
+}
+
 EpochStreams* EpochStreams::spare_for(uint32_t rank) {
     if (!find_shared_ || rank >= rank_count_) return nullptr;
     MutexLock lock(spare_mutex_);

@@ -86,6 +86,9 @@ class EpochStreams {
     // has them right. After a failure the content of their memory is undefined.
     Status read(const SavedRank& saved, std::vector<StreamBlock> blocks);
 
+    // See EpochReader::places.
+    std::optional<RegionPlace> place_of(const SavedRank& saved, const Region& region);
+
     // All ranks, in the order in which their manifests lie in the files, so that they can be read
     // in forward steps. not_found if nothing of some rank can be read from here.
     Result<std::vector<uint32_t>> ranks_in_file_order() const;

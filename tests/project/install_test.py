@@ -189,18 +189,6 @@ def builds_with_oldest_cmake(cmake, options, top, prefix, environment, pages):
             expect(run([program], env=environment), "0.2.0", name)
 
 
-def one_sentence_below_cxx20(compiler, top, include, with_mpi):
-    source = os.path.join(top, "old.cc")
-    for header in ["tailrace.hpp"] + (["tailrace_mpi.hpp", "tailrace_mpi_collective.hpp"] if with_mpi else []):
-        with open(source, "w", encoding="utf-8") as f:
-            f.write("#include <%s>\n" % header)
-        done = subprocess.run([compiler, "-std=c++17", "-fsyntax-only", "-I", include, source], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=240)
-        if done.returncode == 0 or done.stdout.count("error:") != 1:
-            raise Failure("%s below C++20 was to say one sentence:\n%s" % (header, done.stdout))
-        expect(done.stdout, "needs C++20 (-std=c++20)", header)
-
-
 def fortran_builds_and_runs(options, top, prefix, environment):
     """The program of docs/fortran.md, built in both of its ways, runs and goes on."""
     blocks = marked_blocks(os.path.join(options.source, "docs", "fortran.md"))
@@ -345,9 +333,8 @@ def main():
         run([options.cmake, "--build", binary])
         programs = {"find_package": binary}
 
-        # A program that asks for an old CMake, and one that asks for an older C++: what is wrong is one sentence.
+        # A program that asks for an old CMake.
         finds_package_by_old_policies(options.cmake, top, prefix, options.cc)
-        one_sentence_below_cxx20(options.cxx, top, os.path.join(prefix, "include"), with_mpi)
 
         # 3. pkg-config. The page's plain names of compilers stand for the ones of this build.
         by_hand = os.path.join(top, "by hand")

@@ -14,8 +14,9 @@ dcp.load(state, checkpoint_id="ckpt/step-100", storage_reader=StorageReader())
 """
 
 from tailrace.torch._file import load, save
+from tailrace.torch._lazy import TensorFile, open
 from tailrace.torch._reader import StorageReader
 from tailrace.torch._staging import AsyncStager
 from tailrace.torch._writer import StorageWriter
 
-__all__ = ["AsyncStager", "StorageReader", "StorageWriter", "load", "save"]
+__all__ = ["AsyncStager", "StorageReader", "StorageWriter", "TensorFile", "load", "open", "save"]

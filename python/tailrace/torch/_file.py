@@ -19,11 +19,12 @@ from typing import IO, Any, cast
 
 import torch
 
-from tailrace import _arguments, _core, _leaves, _restore, _tree
+from tailrace import _arguments, _checkpoint, _core, _leaves, _restore, _tree
 from tailrace._checkpoint import read
 from tailrace._errors import Code, Error
 from tailrace.torch import _durable
 
+_MOST_TRIES = 5  # to map a file that is replaced all the time
 _COPIED_BYTES = 8 << 20  # at a time, between a file and a file object
 
 
@@ -112,6 +113,9 @@ def load(
     into: Any = None,
     weights_only: bool = True,
     mmap: bool | None = None,
+    verify: bool | None = None,
+    strict: bool = True,
+    convert: bool = False,
 ) -> Any:
     """Loads a file that tailrace.torch.save or torch.save has written. For the latter this is
     torch.load.
@@ -126,11 +130,27 @@ def load(
         are put into its dicts and lists. If something does not fit, it raises Error (invalid
         argument) with every difference, and nothing is changed. If the file turns out to be damaged
         while it is read, tensors before the damage have been filled already.
+    strict: False: tensors that only one of checkpoint and `into` has are left alone. load then
+        returns not `into`, but which they are: Differences(missing_keys, unexpected_keys), named as
+        load_state_dict names them. Another shape is an error in any case.
+    convert: tensors of `into` may be of another floating-point type than the saved ones, or of a
+        type that holds all values of theirs. Their values are converted.
     weights_only: refuse pickled objects, which could run any code when they are loaded.
-    mmap: as in torch.load. A file of tailrace's is always read and compared with its checksums.
+    mmap: the tensors on the host are private mappings of the file. No byte is read before the
+        program uses it, and what the program writes into them never gets into the file. Tensors
+        whose bytes do not lie together in one file are read. Not allowed with `into`.
+    verify: with mmap, True reads all bytes once and compares them before this returns. By default
+        mapped bytes are not compared with their checksums, so damage goes unnoticed.
 
-    Every byte is compared with its checksum. If they differ, Error (corrupt) names file and offset.
+    Every byte that is read is compared with its checksum. If they differ, Error (corrupt) names
+    file and offset.
     """
+    _checkpoint.check_verify(bool(mmap), verify, "nothing was loaded")
+    if into is not None and mmap:
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': mmap goes with no `into`; nothing was loaded")
+    if into is None and (convert or not strict):
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': strict and convert go with `into`; nothing was loaded")
+    how: Any = {"strict": strict, "convert": convert}
     if into is not None and map_location is not None:
         raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location goes with no `into`; nothing was loaded")
     if hasattr(path, "read"):
@@ -141,24 +161,42 @@ def load(
                 why = "the file object has nothing to read where it stands: seek(0) first, if it was just written"
                 raise Error(Code.INVALID_ARGUMENT, f"{why}; nothing was loaded")
             try:
-                return load(copied, map_location, into=into, weights_only=weights_only, mmap=mmap)
+                return load(copied, map_location, into=into, weights_only=weights_only, mmap=mmap, verify=verify, **how)
             except Error as error:
                 sentence = str(error).replace(f"'{copied}'", "the file object").replace(copied, "the file object")
                 raise Error(error.code, sentence) from None
     place = _arguments.path(path, "path", "nothing was loaded")
     if _is_torch_file(place):
+        if verify is not None:
+            raise Error(Code.UNSUPPORTED, f"'{place}': a file of torch.save has no checksums; nothing was loaded")
         if into is not None:
-            return _fill_from_torch_file(place, into, weights_only)
+            return _fill_from_torch_file(place, into, weights_only, how)
         return torch.load(place, map_location=map_location, weights_only=weights_only, mmap=mmap)
     move = map_location if callable(map_location) else None
     device = _device("cpu" if move else map_location, place)
+    if into is None and mmap:
+        loaded = _load_mapped(place, not weights_only, device, bool(verify))
+        return loaded if move is None else _Moved(move).tree(loaded)
     with read(place) as checkpoint:
         if into is not None:
-            plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only)
+            plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only, **how)
             _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
             return _finish(plan, into)
         loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
     return loaded if move is None else _Moved(move).tree(loaded)
+
+
+def _load_mapped(place: str, trust_pickle: bool, device: torch.device, verify: bool) -> Any:
+    for tries_left in reversed(range(_MOST_TRIES)):
+        with read(place) as checkpoint:
+            try:
+                mapped = checkpoint._mapped(verify)
+            except Error as error:
+                if error.code is Code.BUSY and tries_left > 0:  # a save has replaced the file meanwhile
+                    continue
+                raise
+            return checkpoint._load(checkpoint.skeleton, trust_pickle, device, mapped)
+    raise AssertionError("unreachable")
 
 
 @contextlib.contextmanager
@@ -173,11 +211,11 @@ def _temporary_file() -> Iterator[str]:
         raise Error(Code.IO_ERROR, f"copying a state in '{tempfile.gettempdir()}': {error.strerror}") from error
 
 
-def _fill_from_torch_file(place: str, into: Any, weights_only: bool) -> Any:
+def _fill_from_torch_file(place: str, into: Any, weights_only: bool, how: Any) -> Any:
     # The file is mapped, so it is its own buffer.
     loaded = torch.load(place, map_location="cpu", weights_only=weights_only, mmap=True)
     text, arrays = _tree.encode(loaded, allow_pickle=not weights_only)
-    plan = _restore.compare(_tree.parse(text), into, f"'{place}'", not weights_only, arrays)
+    plan = _restore.compare(_tree.parse(text), into, f"'{place}'", not weights_only, arrays, **how)
     for fill in plan.fills:
         fill.target.copy_from(arrays[fill.ref.region])
     return _finish(plan, into)
@@ -248,7 +286,7 @@ def _device(map_location: Any, place: str) -> torch.device:
 def _finish(plan: _restore.Plan, into: Any) -> Any:
     for put in plan.set_plain:
         put()
-    return into
+    return into if plan.left_out is None else plan.left_out
 
 
 def _is_torch_file(path: str) -> bool:

@@ -167,15 +167,31 @@ class StorageWriter(_Writer, _Stager):
         threads: int = 2,
         buffer_bytes: int = 8 << 20,
     ) -> None:
-        super().__init__()
-        self._path = "" if path == "" else _arguments.path(path, "path", "nothing was saved")
-        self._files = _arguments.number(files, "files", "nothing was saved", _arguments.MOST_32)
-        self._name = _arguments.checked(name, "name", "nothing was saved")
-        self._threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
-        self._buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
+        settings = {
+            "path": "" if path == "" else _arguments.path(path, "path", "nothing was saved"),
+            "files": _arguments.number(files, "files", "nothing was saved", _arguments.MOST_32),
+            "name": _arguments.checked(name, "name", "nothing was saved"),
+            "threads": _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32),
+            "buffer_bytes": _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved"),
+            "overwrite": overwrite,
+        }
+        self._take(settings, stager or AsyncStager())
         self._own = _groups.own_group(self, process_group)
-        self._stager = stager or AsyncStager()
-        self._overwrite = overwrite
+
+    def _take(self, settings: dict[str, Any], stager: AsyncStager) -> None:
+        super().__init__()
+        self._settings = settings
+        self._path = settings["path"]
+        self._files = settings["files"]
+        self._name = settings["name"]
+        self._threads = settings["threads"]
+        self._buffer_bytes = settings["buffer_bytes"]
+        self._overwrite = settings["overwrite"]
+        # A writer that was sent here makes its group when it first needs one, with the ranks of this
+        # process's default group.
+        self._was_sent_from: str | None = None  # the sender's working directory
+        self._own: _groups.Group | None = None
+        self._stager = stager
         self._first_id = str(uuid.uuid4())  # before any save
         self._known: _Known | None = None  # on the coordinator
         self._room = 0  # about the bytes of the encoded metadata
@@ -191,8 +207,20 @@ class StorageWriter(_Writer, _Stager):
         self._begun = threading.Event()  # the save of what was staged last
         self._begun.set()
 
+    @classmethod
+    def alone(cls, path: str | os.PathLike[str], *, files: int = 1) -> StorageWriter:
+        """A writer for dcp.save(..., no_dist=True) on one rank, which no other rank need make."""
+        made = cls.__new__(cls)
+        place = _arguments.path(path, "path", "nothing was saved")
+        files = _arguments.number(files, "files", "nothing was saved", _arguments.MOST_32)
+        usual = {"name": "tailrace", "threads": 2, "buffer_bytes": 8 << 20, "overwrite": True}
+        made._take({"path": place, "files": files, **usual}, AsyncStager())
+        return made
+
     @property
     def _group(self) -> Any:
+        if self._own is None and self._was_sent_from is not None:
+            self._own = _groups.own_group(self)
         return None if self._own is None else self._own.get()
 
     # ---- planning ----------------------------------------------------------------------------------------
@@ -228,12 +256,12 @@ class StorageWriter(_Writer, _Stager):
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         save = self._mine()
         save.ranks = len(plans)
-        if save.ranks > 1 and (self._group is None or dist.get_world_size(self._group) != save.ranks):
+        made_for = self._rank_count() if save.ranks > 1 else 1
+        if made_for != save.ranks:
             raise Error(
                 Code.INVALID_ARGUMENT,
-                f"dcp.save runs on {save.ranks} ranks, and this writer was made for "
-                f"{1 if self._group is None else dist.get_world_size(self._group)}: make it after init_process_group, "
-                "with the process_group that dcp.save gets; nothing was saved",
+                f"dcp.save runs on {save.ranks} ranks, and this writer was made for {made_for}: make it "
+                "after init_process_group, with the process_group that dcp.save gets; nothing was saved",
             )
         save.replaces = _native.mark_of(save.place)
         if not self._overwrite:
@@ -249,6 +277,11 @@ class StorageWriter(_Writer, _Stager):
         if any(plan.items for plan in plans):  # cached plans are empty
             self._room = _metadata.bytes_about(plans)
         return plans
+
+    def _rank_count(self) -> int:
+        if self._own is not None:
+            return dist.get_world_size(self._group)
+        return dist.get_world_size() if self._was_sent_from is not None and dist.is_initialized() else 1
 
     # ---- writing -----------------------------------------------------------------------------------------
 
@@ -361,7 +394,7 @@ class StorageWriter(_Writer, _Stager):
             self._wait_for_staged()
         with self._lock:
             of_staged = self._is_of_staged()
-            base = self._staged_in if of_staged else _working_directory()
+            base = self._staged_in if of_staged else self._was_sent_from or _working_directory()
             given = self._path if path is None else path
             save = _Save(threading.current_thread(), os.path.join(base, given) if given else "", of_staged)
             self._of_thread.save = save
@@ -482,13 +515,23 @@ class StorageWriter(_Writer, _Stager):
     def storage_meta(self) -> StorageMeta:
         return StorageMeta(checkpoint_id=self._path, save_id=self.save_id)
 
+    # ---- in another process -----------------------------------------------------------------------------
+
     def __getstate__(self) -> dict[str, Any]:
-        self._begun.set()  # the staged copy will not be saved
-        raise Error(
-            Code.UNSUPPORTED,
-            "a StorageWriter cannot be sent to another process (AsyncCheckpointerType.PROCESS); use THREAD. Nothing "
-            "was saved",
-        )
+        """For AsyncCheckpointerType.PROCESS, where DCP sends the writer and the staged copy to a process
+        of its own. Nobody says when the save there has ended, so that process keeps the memory of
+        the copy, and the next copy gets other memory."""
+        sent_from = _working_directory()
+        if not self._begun.is_set():
+            sent_from = self._staged_in
+            self._stager.renew()
+            self._staging = None
+            self._begun.set()
+        return {**self._settings, "path": self._path, "sent from": sent_from}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._take({key: value for key, value in state.items() if key != "sent from"}, AsyncStager())
+        self._was_sent_from = state["sent from"]
 
 
 def _check_free(place: str, native: str | None) -> None:

@@ -1,0 +1,85 @@
+"""tailrace.torch.open: a file's tensors by name, each read and checked when it is taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tailrace import _checkpoint, _leaves, _restore, _tree
+
+
+class TensorFile(Mapping[str, Any]):
+    """The tensors and arrays of a state by name: the keys joined by '/', as in 'model/0.weight'.
+
+    `file[name]` reads the tensor and compares its bytes with their checksums. Each call reads the
+    file again. Several threads may use the object. Arrays in sets and deques have no name here.
+    """
+
+    def __init__(self, checkpoint: _checkpoint.Checkpoint, device: Any) -> None:
+        self._checkpoint = checkpoint
+        self._device = device
+        self._nodes: dict[str, Any] = {}
+        if checkpoint.has_tree:
+            self._add(checkpoint.skeleton, ())
+        else:
+            self._nodes = dict.fromkeys(checkpoint)
+
+    def _add(self, node: Any, path: tuple[Any, ...]) -> None:
+        if isinstance(node, dict) and node.get("$") in ("array", "view"):
+            name = _tree.region_name(path)
+            while name in self._nodes:  # keys that differ may read the same
+                name += "~"
+            self._nodes[name] = node
+            return
+        members = _restore.members_of(node)
+        for key, part in members.items() if isinstance(members, dict) else enumerate(members or ()):
+            self._add(part, (*path, key))
+
+    def __getitem__(self, name: str) -> Any:
+        part = self.get_slice(name)
+        whole = part.load() if isinstance(part, _checkpoint.LazyArray) else part
+        if not _leaves.is_tensor(whole):
+            return whole
+        node = self._nodes[name]
+        return _leaves.noted(whole.to(self._device), {} if node is None else node)
+
+    get_tensor = __getitem__
+
+    def get_slice(self, name: str) -> Any:
+        """The tensor, for part[...], which reads only the wanted rows. It has shape and dtype. A view
+        of a storage that several tensors share is read whole here."""
+        node = self._nodes[name]
+        if node is None:
+            return self._checkpoint[name]
+        storage = _tree.view_of(node)
+        if storage is not None:
+            return _leaves.view_of(self._checkpoint[storage.region].load(), node)
+        ref = _tree.array_of(node)
+        assert ref is not None
+        return self._checkpoint[ref.region]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def close(self) -> None:
+        """Closes the file. Tensors that were read stay."""
+        self._checkpoint.close()
+
+    def __enter__(self) -> TensorFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def open(path: str | os.PathLike[str], *, device: Any = "cpu", step: int | None = None, rank: int = 0) -> TensorFile:
+    """Opens what tailrace.torch.save, a session or StorageWriter has saved, and reads only its index.
+
+    device: where tensors go that are taken whole.
+    step, rank: as in tailrace.read.
+    """
+    return TensorFile(_checkpoint.read(path, step=step, rank=rank), device)
