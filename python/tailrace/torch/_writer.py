@@ -154,6 +154,8 @@ class StorageWriter(_Writer, _Stager):
     """
 
     _synchronize_after_execute = False
+    _own: _groups.Group | None  # of the writer alone; None for one rank
+    _path: str
 
     def __init__(
         self,
@@ -190,7 +192,7 @@ class StorageWriter(_Writer, _Stager):
         # A writer that was sent here makes its group when it first needs one, with the ranks of this
         # process's default group.
         self._was_sent_from: str | None = None  # the sender's working directory
-        self._own: _groups.Group | None = None
+        self._own = None
         self._stager = stager
         self._first_id = str(uuid.uuid4())  # before any save
         self._known: _Known | None = None  # on the coordinator

@@ -12,9 +12,9 @@ import os
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from tailrace import _arguments
 from tailrace._errors import Code, Error
@@ -36,7 +36,7 @@ def dcp_to_torch_save(
     _load_state_dict(
         state,
         storage_reader=StorageReader(dcp_checkpoint_dir, trust_pickle=trust_pickle),
-        planner=_EmptyStateDictLoadPlanner(),
+        planner=_EmptyStateDictLoadPlanner(),  # type: ignore[no-untyped-call]
         no_dist=True,
     )
     unfinished = target + ".unfinished"
@@ -66,4 +66,4 @@ def torch_save_to_dcp(
     """
     source = _arguments.path(torch_save_path, "torch_save_path", "nothing was saved")
     state = torch.load(source, map_location="cpu", weights_only=weights_only, mmap=True)
-    dcp.save(state, storage_writer=StorageWriter.alone(dcp_checkpoint_dir, files=files), no_dist=True)
+    save(state, storage_writer=StorageWriter.alone(dcp_checkpoint_dir, files=files), no_dist=True)
