@@ -56,7 +56,7 @@ def every_kind() -> dict[str, Any]:
         "tuple": (jnp.arange(3), {}, [], None),
         "named": Moments(jnp.ones((2, 2)), None),
         "empty": optax.EmptyState(),
-        3: jnp.arange(2),
+        "by number": {3: jnp.arange(2)},
     }
 
 

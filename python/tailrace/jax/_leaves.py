@@ -63,7 +63,7 @@ def keys_of(path: tuple[Any, ...]) -> tuple[Key, ...]:
         elif isinstance(key, jax.tree_util.GetAttrKey):
             keys.append(("a", key.name))
         else:
-            found = getattr(key, "key", None)
+            found: Any = getattr(key, "key", None)
             if type(found) not in (str, int):
                 raise Error(
                     Code.INVALID_ARGUMENT,
@@ -169,7 +169,8 @@ def type_of(entry: Entry) -> np.dtype[Any]:
     """Raises Error (unsupported) for a type that this JAX does not have."""
     try:
         if isinstance(entry.dtype, str) and not entry.dtype.startswith(("<", ">", "|")):
-            return jax.numpy.dtype(entry.dtype)
+            found: np.dtype[Any] = jax.numpy.dtype(entry.dtype)
+            return found
         return _memory._numpy_dtype(entry.dtype)
     except (TypeError, ValueError) as error:
         raise Error(

@@ -189,7 +189,7 @@ def _spread(shardings: Any, target: Any, structure: Any) -> list[Any]:
     """A sharding, or None, for each leaf of the target."""
     if shardings is None or isinstance(shardings, jax.sharding.Sharding):
         return [shardings] * structure.num_leaves
-    found = jax.tree_util.tree_leaves(shardings, is_leaf=lambda leaf: leaf is None)
+    found: list[Any] = jax.tree_util.tree_leaves(shardings, is_leaf=lambda leaf: leaf is None)
     if len(found) != structure.num_leaves:
         raise Error(
             Code.INVALID_ARGUMENT,

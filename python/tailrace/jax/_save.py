@@ -20,6 +20,7 @@ import dataclasses
 import os
 import re
 import threading
+import time
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -33,6 +34,8 @@ from tailrace.jax import _leaves, _pieces
 from tailrace.jax._processes import Operation
 
 _INTACT = "nothing was saved"
+_DIRECTORY_SECONDS = 600
+_LOOK_SECONDS = 0.005
 
 # One for all, so that saves of a process never write at the same time.
 _thread = ThreadPoolExecutor(1, "tailrace-jax")
@@ -95,6 +98,7 @@ class Saver:
         self._threads = _arguments.number(threads, "threads", _INTACT, _arguments.MOST_32)
         self._buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", _INTACT)
         self._keep = keep
+        self.waits_for_directory = False  # set by a caller that makes the directory after the save has begun
         self._kept: dict[tuple[str, int], Any] = {}
         self._last: Future[None] | None = None
 
@@ -169,6 +173,8 @@ class Saver:
             answers: list[Any] = [why] * operation.size
             if operation.rank == 0 and why is None:
                 try:
+                    if self.waits_for_directory:
+                        _wait_for(place)
                     epoch = _core.DirectEpoch(place, self._name, _number(place, step), self._files, ranks)
                     answers = self._places(told, epoch, ranks)
                 except Exception as error:
@@ -178,9 +184,9 @@ class Saver:
 
             written: list[Any] = []
             try:
-                for i, slot in enumerate(staged.slots):
+                for i, pieces in enumerate(staged.slots):
                     places = [(answer[0][f], offset) for f, offset in zip(files[i], answer[1][i], strict=True)]
-                    written.append([shapes[i], self._write(slot, places), answer[1][i]])
+                    written.append([shapes[i], self._write(pieces, places), answer[1][i]])
             except Exception as error:
                 failure = error
             told, why = _gather(operation, written, failure)
@@ -237,14 +243,14 @@ def _stage(tree: Any, operation: Operation) -> _Staged:
     for path, leaf in leaves:
         text = _leaves.text_of(tuple(str(key) for _, key in path))
         if _leaves.is_empty(leaf):
-            kind = {dict: "dict", list: "list"}.get(type(leaf), "none")
+            kind = "dict" if type(leaf) is dict else "list" if type(leaf) is list else "none"
             staged.entries.append(_leaves.Entry(path, "empty", value=kind))
         elif isinstance(leaf, jax.Array):
             entry, array = _of_jax(path, text, leaf, namer)
             staged.entries.append(entry)
             if operation.size > 1 and array.is_fully_addressable:
                 own = np.asarray(array)
-                staged.alike[entry.region] = zlib.crc32(np.ascontiguousarray(own).reshape(-1).view(np.uint8))
+                staged.alike[entry.region] = zlib.crc32(np.ascontiguousarray(own).reshape(-1).view(np.uint8).data)
                 pieces += _pieces.of_host(entry.region, own) if operation.rank == 0 else []
             else:
                 pieces += _pieces.of_array(entry.region, array, operation.rank)
@@ -314,6 +320,17 @@ def _raise_any(failure: BaseException | None, why: str | None) -> None:
         raise failure
     if why is not None:
         raise Error(Code.ABORTED, why)
+
+
+def _wait_for(directory: str) -> None:
+    """Returns when the directory is there."""
+    end = time.monotonic() + _DIRECTORY_SECONDS
+    while not os.path.isdir(directory):
+        if time.monotonic() > end:
+            raise Error(
+                Code.NOT_FOUND, f"the directory '{directory}' was not made within {_DIRECTORY_SECONDS} s; {_INTACT}"
+            )
+        time.sleep(_LOOK_SECONDS)
 
 
 def _number(place: str, step: int | None) -> int:

@@ -36,6 +36,8 @@ class TailraceHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     def __init__(self, *, files: int = 1, threads: int = 2, buffer_bytes: int = 8 << 20) -> None:
         self._saver = Saver(files=files, threads=threads, buffer_bytes=buffer_bytes)
+        # Orbax makes an item's directory meanwhile, and fails if somebody else has made it.
+        self._saver.waits_for_directory = True
 
     async def async_save(self, directory: Any, args: Any) -> list[Save]:
         """Returns when the tree is copied. The futures are done when the files are durable."""
@@ -71,7 +73,7 @@ class TailraceHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         self._saver.close()
 
 
-@ocp.args.register_with_handler(TailraceHandler, for_save=True)  # type: ignore[untyped-decorator]
+@ocp.args.register_with_handler(TailraceHandler, for_save=True)
 @dataclasses.dataclass
 class TailraceSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """item: the pytree to save."""
@@ -79,7 +81,7 @@ class TailraceSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     item: Any
 
 
-@ocp.args.register_with_handler(TailraceHandler, for_restore=True)  # type: ignore[untyped-decorator]
+@ocp.args.register_with_handler(TailraceHandler, for_restore=True)
 @dataclasses.dataclass
 class TailraceRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """What tailrace.jax.restore takes: the target, its shardings, whether the target may lack leaves, and whether
@@ -98,7 +100,7 @@ async def _created(directory: Any) -> str:
     """The directory, when Orbax has made it, which newer versions do meanwhile."""
     if hasattr(directory, "await_creation"):
         directory = await directory.await_creation()
-    return os.fspath(directory)
+    return str(os.fspath(directory))
 
 
 def _item(args: Any) -> Any:
