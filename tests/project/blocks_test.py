@@ -57,9 +57,10 @@ class PagesTest(unittest.TestCase):
                           if block.words != "fortran/pkg-config.sh" else block.words, taken, block.where)
 
     def test_every_page_with_python_examples_is_in_their_test(self) -> None:
-        taken = (blocks.PROJECT / "python/tests/test_docs.py").read_text(encoding="utf-8")
+        tests = ("python/tests/test_docs.py", "python/tests_jax/test_example_and_page.py")
+        taken = "".join((blocks.PROJECT / test).read_text(encoding="utf-8") for test in tests)
         for page in {b.page for b in blocks.all_blocks() if b.fate == "test" and not b.words}:
-            self.assertIn(f'"{page.removeprefix("docs/")}"', taken)
+            self.assertIn(f'{page.removeprefix("docs/")}"', taken)
 
 
 class PlantedTest(unittest.TestCase):

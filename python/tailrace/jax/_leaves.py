@@ -1,0 +1,203 @@
+"""The leaves of a pytree: what each of them is, and the index of a checkpoint, which is a list of them.
+
+The index is a JSON text among the regions of rank 0. It has one entry per leaf:
+
+  path    the keys from the root, each with its kind: "d" a dict's key, "s" a sequence's number, "a" an attribute
+  kind    "array" (jax.Array), "numpy", "prng" (random keys), "plain", or "empty" (a container without leaves)
+  ...     what the kind needs: region, type and shape of an array, the value of a plain object
+
+Nothing in it runs code. A class is never named: a restore takes the containers from the target, or makes dicts and
+lists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import jax
+import numpy as np
+
+from tailrace import _leaves as _memory
+from tailrace import _tree
+from tailrace._errors import Code, Error
+
+REGION = "tailrace.jax"
+_VERSION = 1
+
+Key = tuple[str, str | int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A leaf in the index."""
+
+    path: tuple[Key, ...]
+    kind: str
+    region: str = ""
+    dtype: Any = None  # a JAX type's name, or as numpy describes a type that JAX lacks
+    shape: tuple[int, ...] = ()  # of a random key's data, too
+    value: Any = None  # a plain object's node, the kind of random numbers, or the kind of an empty container
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The path as it is compared with a target's: an attribute may have become a dict's key."""
+        return tuple(str(key) for _, key in self.path)
+
+    @property
+    def text(self) -> str:
+        return text_of(self.names)
+
+
+def text_of(names: tuple[str, ...]) -> str:
+    return "the tree" + "".join(f"[{name!r}]" for name in names)
+
+
+def keys_of(path: tuple[Any, ...]) -> tuple[Key, ...]:
+    """JAX's key path as the index has it. Raises Error (invalid argument) for keys that are neither str nor int."""
+    keys: list[Key] = []
+    for key in path:
+        if isinstance(key, jax.tree_util.SequenceKey):
+            keys.append(("s", key.idx))
+        elif isinstance(key, jax.tree_util.GetAttrKey):
+            keys.append(("a", key.name))
+        else:
+            found: Any = getattr(key, "key", None)
+            if type(found) not in (str, int):
+                raise Error(
+                    Code.INVALID_ARGUMENT,
+                    f"{text_of(tuple(str(k) for _, k in keys))} has the key {found!r}, which is neither a string nor "
+                    "an int; nothing was saved",
+                )
+            keys.append(("d", found))
+    return tuple(keys)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether JAX sees a container without leaves: None, or a dict, list or tuple of no parts."""
+    return value is None or (isinstance(value, (dict, list, tuple)) and not value)
+
+
+def is_random_key(value: Any) -> bool:
+    described = isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
+    return described and bool(jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key))
+
+
+def is_memory(value: Any) -> bool:
+    """Whether it is a jax.Array with elements that can be copied."""
+    if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+        return False
+    return not value.is_deleted() and not is_random_key(value)
+
+
+def flatten(tree: Any) -> list[tuple[tuple[Key, ...], Any]]:
+    """The leaves and the empty containers, each with its path."""
+    found = [(keys_of(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_empty)[0]]
+    seen: set[tuple[str, ...]] = set()
+    for path, _ in found:
+        names = tuple(str(key) for _, key in path)
+        if names in seen:
+            raise Error(
+                Code.INVALID_ARGUMENT, f"{text_of(names)} occurs twice: keys must differ as text; nothing was saved"
+            )
+        seen.add(names)
+    return found
+
+
+class Namer:
+    """Gives each array of a tree a region's name of its own; the same on all processes."""
+
+    def __init__(self) -> None:
+        self._taken = {REGION, _tree.SKELETON}
+
+    def name(self, path: tuple[Key, ...]) -> str:
+        name = _tree.region_name(tuple(key for _, key in path))
+        while name in self._taken:
+            name += "~"
+        self._taken.add(name)
+        return name
+
+
+def encode(entries: list[Entry]) -> bytes:
+    made = [
+        {key: value for key, value in dataclasses.asdict(e).items() if value not in ("", None, ())} for e in entries
+    ]
+    return json.dumps({"version": _VERSION, "leaves": made}, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def decode(text: bytes) -> list[Entry]:
+    """Raises Error: corrupt if the text cannot be understood, unsupported if it is of a later version."""
+    try:
+        index = json.loads(text)
+        if index["version"] != _VERSION:
+            raise Error(
+                Code.UNSUPPORTED,
+                f"its index is of version {index['version']}, and this is {_VERSION}; nothing was read",
+            )
+        return [_entry(one) for one in index["leaves"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, Error):
+            raise
+        raise Error(Code.CORRUPT, f"the region {REGION!r} cannot be understood: {error!r}; nothing was read") from None
+
+
+def _entry(one: dict[str, Any]) -> Entry:
+    path = tuple((str(kind), key if type(key) is int else str(key)) for kind, key in one.get("path", []))
+    shape = tuple(one.get("shape", []))
+    if one["kind"] not in ("array", "numpy", "prng", "plain", "empty") or not all(
+        type(n) is int and n >= 0 for n in shape
+    ):
+        raise ValueError(f"a leaf of kind {one['kind']!r} and shape {shape}")
+    return Entry(path, one["kind"], str(one.get("region", "")), one.get("dtype"), shape, one.get("value"))
+
+
+def plain(value: Any, path: tuple[Key, ...]) -> Any:
+    """A plain object as the index has it. Raises Error (invalid argument) for other objects, with the path."""
+    encoder = _tree._Encoder(False, frozenset())
+    node = encoder.node(value, tuple(key for _, key in path))
+    if encoder.arrays:
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{text_of(tuple(str(key) for _, key in path))} is a {type(value).__name__}, which is no array of JAX or "
+            "NumPy; nothing was saved",
+        )
+    return node
+
+
+def type_of(entry: Entry) -> np.dtype[Any]:
+    """Raises Error (unsupported) for a type that this JAX does not have."""
+    try:
+        if isinstance(entry.dtype, str) and not entry.dtype.startswith(("<", ">", "|")):
+            found: np.dtype[Any] = jax.numpy.dtype(entry.dtype)
+            return found
+        return _memory._numpy_dtype(entry.dtype)
+    except (TypeError, ValueError) as error:
+        raise Error(
+            Code.UNSUPPORTED,
+            f"{entry.text} is of type {entry.dtype!r}, which is not known here: {error}; nothing was read",
+        ) from None
+
+
+def nested(entries: list[Entry], values: list[Any]) -> Any:
+    """The tree of these leaves as dicts and lists, for a restore without a target. A sequence becomes a list."""
+    if len(entries) == 1 and not entries[0].path:
+        return values[0]
+    root: dict[Any, Any] = {}
+    numbered: set[int] = set()  # the dicts that stand for sequences
+    for entry, value in zip(entries, values, strict=True):
+        at: Any = root
+        for i, (kind, key) in enumerate(entry.path):
+            if not isinstance(at, dict):
+                raise Error(Code.CORRUPT, f"{entry.text} lies within another leaf; nothing was read")
+            if kind == "s":
+                numbered.add(id(at))
+            at = at.setdefault(key, value if i == len(entry.path) - 1 else {})
+
+    def listed(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        parts = {key: listed(part) for key, part in value.items()}
+        return [parts[key] for key in sorted(parts)] if id(value) in numbered else parts
+
+    return listed(root)

@@ -1,0 +1,361 @@
+"""Restores pytrees, onto any mesh and any number of processes.
+
+Each process reads the boxes of arrays that its devices need, each box once, in the order of the files, and compares
+every byte with its checksum. All processes restore the same epoch, and a failure on one of them is raised on all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from tailrace import _arguments, _checkpoint, _core, _tree
+from tailrace._errors import Code, Error, about
+from tailrace.jax import _leaves, _pieces
+from tailrace.jax._processes import Operation
+
+_NOTHING = "nothing was restored"
+_BATCH_BYTES = 1 << 30  # of boxes that are on the host at one time, if they are not the arrays themselves
+_MOST_DIFFERENCES = 20  # in a sentence
+
+
+@dataclasses.dataclass
+class _Wanted:
+    """A leaf of the result. `finish` makes it when the boxes are filled."""
+
+    boxes: list[tuple[_pieces.Box, Any]]  # of the array in the files, each with its memory
+    finish: Callable[[], Any]
+
+
+class Source:
+    """An epoch that is open for reading, with its index."""
+
+    def __init__(self, place: str, step: int | None, name: str | None) -> None:
+        with about(place):
+            self.reader = _checkpoint.open_directory(place, name, step)
+            try:
+                self.entries = self._index(place)
+            except BaseException:
+                self.reader.close()
+                raise
+
+    def _index(self, place: str) -> list[_leaves.Entry]:
+        nbytes = next((n for name, n, _ in self.reader.regions(0) if name == _leaves.REGION), None)
+        if nbytes is None:
+            raise Error(
+                Code.NOT_FOUND, f"'{place}' holds another kind of checkpoint of tailrace's, not a pytree; {_NOTHING}"
+            )
+        text = np.empty(nbytes, np.uint8)
+        self.reader.read(0, [(_leaves.REGION, text.ctypes.data, nbytes)])
+        return _leaves.decode(text.tobytes())
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.reader.close()
+
+
+def restore(
+    directory: str | os.PathLike[str],
+    target: Any = None,
+    *,
+    shardings: Any = None,
+    step: int | None = None,
+    partial: bool = False,
+    cast: bool = False,
+    name: str | None = None,
+) -> Any:
+    """The pytree of a checkpoint. Collective over the processes of jax.distributed.
+
+    target: a pytree like the one that was saved. The result has its containers. A leaf says what it becomes: a
+        jax.Array or a jax.ShapeDtypeStruct with a sharding becomes a jax.Array with that sharding, a NumPy array or a
+        number becomes one. Without a target the result has dicts and lists, and NumPy arrays if there are no shardings.
+    shardings: a jax.sharding.Sharding for all arrays, or a pytree of them like the target (without a target: like the
+        result). They count more than those of the target.
+    step: which epoch of the directory; None for the newest that is whole.
+    partial: the target may lack leaves of the checkpoint, which are not read.
+    cast: arrays whose element type differs from the target's are converted.
+
+    Raises Error: not found if there is no complete checkpoint, corrupt if it is damaged, invalid argument if it does
+    not fit the target. Then the sentence lists every difference.
+    """
+    operation = Operation()
+    failure: BaseException | None = None
+    source: Source | None = None
+    told: Any = None
+    try:
+        try:
+            place = _arguments.path(directory, "directory", _NOTHING)
+            if operation.rank == 0:
+                source = Source(place, step, name)
+                told = [source.reader.epoch, source.reader.run]
+        except Exception as error:
+            failure = error
+        _wait_for_all(operation, failure)
+        told = operation.broadcast(told)
+        made = None
+        try:
+            if source is None:
+                source = Source(place, told[0], name)
+            if [source.reader.epoch, source.reader.run] != told:
+                raise Error(
+                    Code.NOT_FOUND,
+                    f"'{place}' has run {source.reader.run} of epoch {told[0]} on this process, and run {told[1]} on "
+                    f"process 0; {_NOTHING}",
+                )
+            made = _read(source, target, shardings, partial, cast)
+        except Exception as error:
+            failure = error
+        _wait_for_all(operation, failure)
+        return made
+    finally:
+        if source is not None:
+            source.reader.close()
+
+
+def metadata(directory: str | os.PathLike[str], *, step: int | None = None, name: str | None = None) -> Any:
+    """The tree of a checkpoint as dicts and lists, with a jax.ShapeDtypeStruct for each array. Reads no array. For one
+    process alone, not collective."""
+    with Source(_arguments.path(directory, "directory", _NOTHING), step, name) as source:
+        return _leaves.nested(source.entries, [_described(entry) for entry in source.entries])
+
+
+def latest_step(directory: str | os.PathLike[str], *, name: str | None = None) -> int | None:
+    """The newest step that is whole; None if there is none. For one process alone, not collective."""
+    try:
+        with Source(_arguments.path(directory, "directory", _NOTHING), None, name) as source:
+            return source.reader.epoch
+    except Error as error:
+        if error.code == Code.NOT_FOUND:
+            return None
+        raise
+
+
+def _described(entry: _leaves.Entry) -> Any:
+    if entry.kind in ("plain", "empty"):
+        return _plain(entry).finish()
+    return jax.ShapeDtypeStruct(entry.shape, _leaves.type_of(entry))
+
+
+def _wait_for_all(operation: Operation, failure: BaseException | None) -> None:
+    operation.raise_any(failure, "the restore")
+
+
+def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool) -> Any:
+    if target is None:
+        entries = source.entries
+        wanted = _without_target(entries, shardings)
+        return _leaves.nested(entries, list(_filled(source.reader, entries, wanted)))
+    leaves, structure = jax.tree_util.tree_flatten_with_path(target)
+    names = [tuple(str(key) for _, key in _leaves.keys_of(path)) for path, _ in leaves]
+    known = {entry.names: entry for entry in source.entries}
+    spread = _spread(shardings, target, structure)
+    differences = [f"{_leaves.text_of(n)} is not in the checkpoint" for n in names if not _is_leaf(known.get(n))]
+    if not partial:
+        missing = set(known) - set(names)
+        differences += [
+            f"{entry.text} is not in the target"
+            for entry in source.entries
+            if _is_leaf(entry) and entry.names in missing
+        ]
+    wanted, entries = [], []
+    for path, (_, leaf), sharding in zip(names, leaves, spread, strict=True):
+        entry = known.get(path)
+        if entry is None or not _is_leaf(entry):
+            continue
+        try:
+            wanted.append(_for_leaf(entry, leaf, sharding, cast))
+            entries.append(entry)
+        except ValueError as difference:
+            differences.append(str(difference))
+    if differences:
+        more = len(differences) - _MOST_DIFFERENCES
+        listed = "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        raise Error(Code.INVALID_ARGUMENT, f"the checkpoint does not fit the target: {listed}; {_NOTHING}")
+    return jax.tree_util.tree_unflatten(structure, list(_filled(source.reader, entries, wanted)))
+
+
+def _is_leaf(entry: _leaves.Entry | None) -> bool:
+    return entry is not None and entry.kind != "empty"
+
+
+def _spread(shardings: Any, target: Any, structure: Any) -> list[Any]:
+    """A sharding, or None, for each leaf of the target."""
+    if shardings is None or isinstance(shardings, jax.sharding.Sharding):
+        return [shardings] * structure.num_leaves
+    found: list[Any] = jax.tree_util.tree_leaves(shardings, is_leaf=lambda leaf: leaf is None)
+    if len(found) != structure.num_leaves:
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"shardings has {len(found)} leaves, and the target has {structure.num_leaves}; {_NOTHING}",
+        )
+    return found
+
+
+# ---- what a leaf becomes ---------------------------------------------------------------------------------
+
+
+def _without_target(entries: list[_leaves.Entry], shardings: Any) -> list[_Wanted]:
+    one = shardings if shardings is None or isinstance(shardings, jax.sharding.Sharding) else None
+    by_name: dict[tuple[str, ...], Any] = {}
+    if shardings is not None and one is None:
+        for path, sharding in jax.tree_util.tree_flatten_with_path(shardings)[0]:
+            by_name[tuple(str(key) for _, key in _leaves.keys_of(path))] = sharding
+    wanted = []
+    for entry in entries:
+        sharding = by_name.get(entry.names, one)
+        if entry.kind in ("plain", "empty"):
+            wanted.append(_plain(entry))
+        elif entry.kind == "prng":
+            wanted.append(_random_keys(entry, sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])))
+        elif sharding is not None and entry.kind == "array":
+            wanted.append(_jax_array(entry, sharding, _leaves.type_of(entry)))
+        else:
+            wanted.append(_numpy_array(entry))
+    return wanted
+
+
+def _for_leaf(entry: _leaves.Entry, leaf: Any, sharding: Any, cast: bool) -> _Wanted:
+    """Raises ValueError, with the difference, if what was saved does not fit the leaf."""
+    if _leaves.is_random_key(leaf) != (entry.kind == "prng"):
+        raise ValueError(f"{entry.text} is random keys on one side only")
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        return _for_plain(entry, leaf)
+    if entry.kind == "plain":
+        value = np.asarray(_plain(entry).finish())
+        if value.shape != tuple(leaf.shape) or value.dtype.kind not in "biufc":
+            raise ValueError(f"{entry.text} was saved as {value.tolist()!r}, and the target has an array")
+        return _placed_value(value.astype(leaf.dtype), leaf, sharding, entry)
+    if entry.kind == "prng":
+        if entry.shape[: len(leaf.shape)] != tuple(leaf.shape):
+            raise ValueError(
+                f"{entry.text} was saved with the shape of data {entry.shape}, the target's is {leaf.shape}"
+            )
+        return _random_keys(entry, sharding or getattr(leaf, "sharding", None) or _own_device(entry))
+    if entry.shape != tuple(leaf.shape):
+        raise ValueError(f"{entry.text} was saved with shape {entry.shape}, the target's is {tuple(leaf.shape)}")
+    saved = _leaves.type_of(entry)
+    if saved != leaf.dtype and not cast:
+        raise ValueError(f"{entry.text} was saved as {saved}, the target's type is {leaf.dtype}")
+    if isinstance(leaf, (np.ndarray, np.generic)) and sharding is None:
+        wanted = _numpy_array(entry, leaf.dtype)
+        if isinstance(leaf, np.generic):
+            finish = wanted.finish
+            wanted.finish = lambda: finish()[()]
+        return wanted
+    return _jax_array(entry, sharding or getattr(leaf, "sharding", None) or _own_device(entry), leaf.dtype)
+
+
+def _for_plain(entry: _leaves.Entry, leaf: Any) -> _Wanted:
+    if entry.kind == "plain":
+        value = _plain(entry).finish()
+        if type(value) is not type(leaf) and not (isinstance(value, (int, float)) and isinstance(leaf, (int, float))):
+            raise ValueError(f"{entry.text} was saved as {value!r}, the target's is {leaf!r}")
+        return _Wanted([], lambda: value if type(value) is type(leaf) else type(leaf)(value))
+    if entry.shape or not isinstance(leaf, (bool, int, float, complex)):
+        raise ValueError(f"{entry.text} was saved as an array of shape {entry.shape}, the target's is {leaf!r}")
+    wanted = _numpy_array(entry)
+    finish = wanted.finish
+    wanted.finish = lambda: type(leaf)(finish()[()])
+    return wanted
+
+
+def _own_device(entry: _leaves.Entry) -> Any:
+    if jax.process_count() > 1:
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{entry.text} is given no sharding, and there are {jax.process_count()} processes; {_NOTHING}",
+        )
+    return jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+
+def _plain(entry: _leaves.Entry) -> _Wanted:
+    if entry.kind == "empty":
+        made: Any = {"dict": {}, "list": []}.get(str(entry.value))
+        return _Wanted([], lambda: made)
+    value = _tree.decode(entry.value[0], None)
+    return _Wanted([], lambda: value)
+
+
+def _placed_value(value: Any, leaf: Any, sharding: Any, entry: _leaves.Entry) -> _Wanted:
+    if isinstance(leaf, (np.ndarray, np.generic)) and sharding is None:
+        return _Wanted([], lambda: value)
+    where = sharding or getattr(leaf, "sharding", None) or _own_device(entry)
+    return _Wanted([], lambda: jax.make_array_from_callback(value.shape, where, lambda index: value[index]))
+
+
+def _memory(entry: _leaves.Entry, extent: tuple[int, ...]) -> Any:
+    return np.empty(extent, _leaves.type_of(entry))
+
+
+def _numpy_array(entry: _leaves.Entry, dtype: Any = None) -> _Wanted:
+    memory = _memory(entry, entry.shape)
+    return _Wanted(
+        [(((0,) * memory.ndim, memory.shape), memory)],
+        lambda: memory if dtype is None else memory.astype(dtype, copy=False),
+    )
+
+
+def _jax_array(entry: _leaves.Entry, sharding: Any, dtype: Any) -> _Wanted:
+    if not isinstance(sharding, jax.sharding.Sharding):
+        raise ValueError(f"{entry.text} is given {sharding!r} as its sharding")
+    try:
+        indices = sharding.addressable_devices_indices_map(entry.shape)
+    except ValueError as error:
+        raise ValueError(f"{entry.text} of shape {entry.shape} cannot be sharded so: {error}") from None
+    boxes = {device: _pieces.box_of(index or (), entry.shape) for device, index in indices.items()}
+    memory = {box: _memory(entry, box[1]) for box in boxes.values()}
+
+    def finish() -> Any:
+        cast = {box: part.astype(dtype, copy=False) for box, part in memory.items()}
+        parts = [
+            jax.device_put(cast[box], jax.sharding.SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
+            for device, box in boxes.items()
+        ]
+        memory.clear()
+        return jax.make_array_from_single_device_arrays(entry.shape, sharding, parts, dtype=dtype)
+
+    return _Wanted(list(memory.items()), finish)
+
+
+def _random_keys(entry: _leaves.Entry, sharding: Any) -> _Wanted:
+    """Keys lie in the files as their data, which have one more dimension, or several."""
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        more = (None,) * (len(entry.shape) - len(sharding.spec))
+        spec = jax.sharding.PartitionSpec(*sharding.spec, *more)
+        sharding = jax.sharding.NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)
+    wanted = _jax_array(entry, sharding, _leaves.type_of(entry))
+    finish = wanted.finish
+    wanted.finish = lambda: jax.random.wrap_key_data(finish(), impl=entry.value)
+    return wanted
+
+
+# ---- reading ---------------------------------------------------------------------------------------------
+
+
+def _filled(reader: _core.Reader, entries: list[_leaves.Entry], wanted: list[_Wanted]) -> Iterator[Any]:
+    """The leaves, in order. Boxes are read together, up to a bound."""
+    begin = 0
+    while begin < len(wanted):
+        end, nbytes = begin, 0
+        while end < len(wanted) and (end == begin or nbytes < _BATCH_BYTES):
+            nbytes += sum(memory.nbytes for _, memory in wanted[end].boxes)
+            end += 1
+        targets = []
+        for entry, leaf in zip(entries[begin:end], wanted[begin:end], strict=True):
+            for (offset, _), memory in leaf.boxes:
+                stored = _pieces.stored(memory)
+                if stored.size:
+                    at = offset if stored.ndim == len(offset) else (0,)
+                    targets.append((entry.region, at, stored.shape, stored.ctypes.data, stored.nbytes))
+        reader.read_boxes(targets)
+        for leaf in wanted[begin:end]:
+            leaf.boxes.clear()
+            yield leaf.finish()
+        begin = end

@@ -1,0 +1,209 @@
+"""tailrace.jax in one process: every kind of leaf, targets and none, meshes, failures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import states
+from jax.sharding import NamedSharding, PartitionSpec
+from processes import KILLED, run
+
+import tailrace
+import tailrace.jax
+from tailrace import Code, Error
+
+P = PartitionSpec
+
+
+def test_every_kind_of_leaf_comes_back(tmp_path: Path) -> None:
+    state = states.every_kind()
+    tailrace.jax.save(tmp_path, state, step=3, files=2)
+    states.assert_same(tailrace.jax.restore(tmp_path, state), state)
+    assert len([name for name in os.listdir(tmp_path) if name.endswith(".tailrace")]) == 2
+    assert tailrace.jax.latest_step(tmp_path) == 3
+
+
+def test_without_a_target_containers_are_dicts_and_lists(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, states.every_kind())
+    found = tailrace.jax.restore(tmp_path)
+    assert found["plain"] == states.every_kind()["plain"]
+    assert found["tuple"][1:] == [{}, [], None] and isinstance(found["tuple"][0], np.ndarray)
+    assert found["named"]["none"] is None and found["named"]["mean"].tolist() == [[1, 1], [1, 1]]
+    assert found["by number"][3].tolist() == [0, 1] and found["empty"] is None
+    assert found["arrays"]["bfloat16"].dtype == jnp.bfloat16
+    assert found["dates"].tolist() == states.every_kind()["dates"].tolist()
+    assert (jax.random.key_data(found["key"]) == jax.random.key_data(jax.random.key(7))).all()
+
+
+def test_a_lone_array_is_a_tree(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, jnp.arange(5))
+    assert tailrace.jax.restore(tmp_path).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P("x", "y"), P(), P("y"), P(("x", "y"))])
+def test_shards_come_back_onto_another_mesh(spec: PartitionSpec, tmp_path: Path) -> None:
+    values = states.values(1, 16, 24)
+    tailrace.jax.save(tmp_path, {"w": states.spread(values, spec, states.mesh(2, 2))}, files=3)
+    for other in (P("x"), P(None, "x"), P()):
+        sharding = NamedSharding(states.mesh(4), other)
+        found = tailrace.jax.restore(tmp_path, shardings=sharding)["w"]
+        assert found.sharding == sharding and (np.asarray(found) == values).all()
+    whole = tailrace.read(tmp_path)["w"]
+    assert whole.shape == (16, 24) and (whole[3:5] == values[3:5]).all()
+
+
+def test_each_element_is_saved_once(tmp_path: Path) -> None:
+    values = states.values(2, 1024, 1024)
+    tailrace.jax.save(tmp_path, {"w": states.spread(values, P("x"), states.mesh(2, 2))})
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert values.nbytes <= size < values.nbytes * 1.1
+
+
+def test_random_keys_are_sharded(tmp_path: Path) -> None:
+    sharding = NamedSharding(states.mesh(4), P("x"))
+    keys = jax.device_put(jax.random.split(jax.random.key(3), 8), sharding)
+    tailrace.jax.save(tmp_path, {"keys": keys})
+    found = tailrace.jax.restore(tmp_path, {"keys": keys})["keys"]
+    assert (jax.random.key_data(found) == jax.random.key_data(keys)).all() and found.sharding.is_equivalent_to(
+        sharding, 1
+    )
+
+
+def test_a_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    middle, _ = states.train(states.training(), 0, 3)
+    tailrace.jax.save(tmp_path, middle, step=3)
+    _, expected = states.train(middle, 3, 6)
+    restored = tailrace.jax.restore(tmp_path, states.training(seed=5))
+    states.assert_same(restored.opt_state, middle.opt_state)
+    assert states.train(restored, 3, 6)[1] == expected
+
+
+def test_memory_that_is_donated_after_an_asynchronous_save_is_saved_before(tmp_path: Path) -> None:
+    saver = tailrace.jax.Saver(files=2)
+    advance = jax.jit(lambda x: x + 1, donate_argnums=0)
+    x = jnp.zeros((512, 512))
+    for step in range(4):
+        saving = saver.async_save(tmp_path, {"x": x}, step=step)
+        for _ in range(5):
+            x = advance(x)
+        saving.result(60)
+        assert saving.done()
+    saver.close()
+    for step in range(4):
+        assert (tailrace.jax.restore(tmp_path, step=step)["x"] == 5 * step).all()
+
+
+def test_restored_replicas_may_be_donated(tmp_path: Path) -> None:
+    sharding = NamedSharding(states.mesh(4), P())
+    tailrace.jax.save(tmp_path, {"x": np.ones((256, 256), np.float32)})
+    found = tailrace.jax.restore(tmp_path, {"x": jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=sharding)})["x"]
+    found = jax.jit(lambda x: x * 2, donate_argnums=0)(found)
+    assert all((np.asarray(shard.data) == 2).all() for shard in found.addressable_shards)
+
+
+def test_asynchronous_saves_follow_one_another(tmp_path: Path) -> None:
+    saves = [tailrace.jax.async_save(tmp_path, {"x": jnp.full(1000, step)}, step=step) for step in range(3)]
+    for saving in saves:
+        saving.result(60)
+    assert tailrace.jax.restore(tmp_path)["x"][0] == 2
+
+
+def test_every_difference_is_named(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"a": jnp.zeros(3), "b": jnp.zeros(3), "c": jnp.zeros(3), "s": "text"})
+    target = {"a": jnp.zeros(4), "b": jnp.zeros(3, jnp.int32), "d": jnp.zeros(1), "s": jnp.zeros(2)}
+    with pytest.raises(Error) as raised:
+        tailrace.jax.restore(tmp_path, target)
+    assert raised.value.code == Code.INVALID_ARGUMENT
+    for part in ("['a'] was saved with shape (3,)", "['b'] was saved as float32", "['c'] is not in the target"):
+        assert part in str(raised.value)
+    assert "['d'] is not in the checkpoint" in str(raised.value) and "['s']" in str(raised.value)
+
+
+def test_a_target_may_be_partial_and_of_another_type_if_it_says_so(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"a": jnp.arange(3), "b": jnp.zeros(3), "n": 3})
+    found = tailrace.jax.restore(tmp_path, {"a": jnp.zeros(3, jnp.bfloat16)}, partial=True, cast=True)
+    assert found["a"].dtype == jnp.bfloat16 and found["a"].tolist() == [0, 1, 2]
+    assert tailrace.jax.restore(tmp_path, {"n": jnp.int32(0)}, partial=True)["n"] == 3
+
+
+def test_metadata_tells_shapes_and_types(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"a": [jnp.zeros((2, 3), jnp.bfloat16), 5]})
+    found = tailrace.jax.metadata(tmp_path)["a"]
+    assert (found[0].shape, found[0].dtype, found[1]) == ((2, 3), jnp.bfloat16, 5)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "sentence"),
+    [
+        (object(), "no safe encoding"),
+        (np.array([object()]), "no plain bytes"),
+        (jnp.zeros((1,) * 17), "17 dimensions"),
+        ({("a", 1): 1}, "neither a string nor an int"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_with_its_place(leaf: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(Error, match=sentence) as raised:
+        tailrace.jax.save(tmp_path, {"bad": leaf})
+    assert "'bad'" in str(raised.value) and not list(tmp_path.glob("*.tailrace"))
+
+
+def test_a_traced_or_donated_array_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Error, match="is traced"):
+        jax.jit(lambda x: tailrace.jax.save(tmp_path, {"x": x}))(jnp.zeros(2))
+    x = jnp.zeros(2)
+    x.delete()
+    with pytest.raises(Error, match="deleted or donated"):
+        tailrace.jax.save(tmp_path, {"x": x})
+
+
+def test_a_damaged_byte_is_named_by_file_and_offset(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"x": jnp.ones(1 << 20)})
+    (file,) = tmp_path.glob("*.tailrace")
+    with open(file, "r+b") as damaged:
+        damaged.seek(file.stat().st_size // 2)
+        damaged.write(b"\x55")
+    with pytest.raises(Error) as raised:
+        tailrace.jax.restore(tmp_path)
+    assert raised.value.code == Code.CORRUPT
+    assert raised.value.path == str(file) and raised.value.offset is not None
+
+
+def test_where_nothing_is_nothing_is_found(tmp_path: Path) -> None:
+    assert tailrace.jax.latest_step(tmp_path) is None
+    with pytest.raises(FileNotFoundError):
+        tailrace.jax.restore(tmp_path)
+
+
+def test_another_kind_of_checkpoint_is_refused(tmp_path: Path) -> None:
+    with tailrace.open(shared_dir=str(tmp_path), local_dir=str(tmp_path / "local")) as session:
+        session.save(1, {"u": np.zeros(3)})
+    with pytest.raises(Error, match="not a pytree"):
+        tailrace.jax.restore(tmp_path)
+
+
+def is_killed(place: str) -> None:
+    import signal
+
+    tailrace.jax.save(place, {"x": jnp.ones(1000)}, step=1)
+    write = tailrace.jax.Saver._write
+
+    def killed(*arguments: Any) -> Any:
+        write(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    tailrace.jax.Saver._write = killed  # type: ignore[method-assign]
+    tailrace.jax.async_save(place, {"x": jnp.zeros(1000)}, step=2).result()
+
+
+def test_a_save_that_is_killed_leaves_the_older_one(tmp_path: Path) -> None:
+    run(1, 1, is_killed, str(tmp_path), ends=KILLED)
+    assert tailrace.jax.latest_step(tmp_path) == 1
+    assert (tailrace.jax.restore(tmp_path)["x"] == 1).all()
+    tailrace.jax.save(tmp_path, {"x": jnp.zeros(1000)}, step=2)
+    assert not list(tmp_path.glob("*.unfinished"))
