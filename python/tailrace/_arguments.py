@@ -63,3 +63,9 @@ def number(value: Any, name: str, intact: str, most: int = (1 << 64) - 1) -> int
             Code.INVALID_ARGUMENT, f"{name}: {value!r} is given, where a number from 0 to {most} is needed; {intact}"
         )
     return found
+
+
+def step_of(path: str) -> int:
+    """The number at the end of a checkpoint's name ("step-100"), or 0."""
+    digits = re.search(r"(\d{1,18})\D*$", os.path.basename(os.path.abspath(path)))
+    return int(digits[1]) if digits else 0

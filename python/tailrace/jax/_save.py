@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import threading
 import time
 import zlib
@@ -337,5 +336,4 @@ def _number(place: str, step: int | None) -> int:
     """The epoch's number: the step, or the number at the end of the directory's name."""
     if step is not None:
         return _arguments.number(step, "step", _INTACT)
-    digits = re.search(r"(\d{1,18})\D*$", os.path.basename(place))
-    return int(digits[1]) if digits else 0
+    return _arguments.step_of(place)

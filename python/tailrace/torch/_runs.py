@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
-import re
 import threading
 from typing import Any
 
@@ -183,12 +181,6 @@ def arrange(ranks: list[Need], files: int) -> list[Place] | list[tuple[int, str]
         paths = [known.paths[file] for file in mine]
         places.append(Place(paths, heads[rank], offsets, layouts, layouts == known.known))
     return places
-
-
-def epoch_of(path: str) -> int:
-    """The number at the end of a checkpoint's name ("step-100"), or 0."""
-    digits = re.search(r"(\d{1,18})\D*$", os.path.basename(os.path.abspath(path)))
-    return int(digits[1]) if digits else 0
 
 
 def _files_of(rank: int, ranks: int, files: int) -> int:

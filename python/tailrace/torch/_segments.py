@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from tailrace import _checkpoint, _core, _leaves, _restore, _tree
+from tailrace import _arguments, _checkpoint, _core, _leaves, _restore, _tree
 from tailrace._checkpoint import Checkpoint
 from tailrace._errors import Code, Error
 from tailrace.torch import _among, _groups, _runs
@@ -180,7 +180,7 @@ class Writer:
         try:
             try:
                 if rank == 0:
-                    number = _runs.epoch_of(job.place)
+                    number = _arguments.step_of(job.place)
                     epoch = _core.DirectEpoch(job.place, self._job, number, self._files, ranks)
                     tail.append((INDEX, json.dumps({"segments": owners}).encode()))
                 leaves = {

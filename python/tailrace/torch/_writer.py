@@ -274,7 +274,7 @@ class StorageWriter(_Writer, _Stager):
         earlier = _unfinished.get(real)
         if earlier is not None:
             earlier._give_up_what_has_failed()
-        save.epoch = _core.DirectEpoch(save.place, self._name, _runs.epoch_of(save.place), self._files, save.ranks)
+        save.epoch = _core.DirectEpoch(save.place, self._name, _arguments.step_of(save.place), self._files, save.ranks)
         _unfinished[real] = self
         if any(plan.items for plan in plans):  # cached plans are empty
             self._room = _metadata.bytes_about(plans)
