@@ -107,7 +107,7 @@ configure_package_config_file(cmake/tailraceConfig.cmake.in ${PROJECT_BINARY_DIR
   INSTALL_DESTINATION ${tailrace_package_dir}
   NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tailraceConfigVersion.cmake
-  COMPATIBILITY SameMinorVersion)  # before 1.0 a minor version may change the interface
+  COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tailraceConfig.cmake ${PROJECT_BINARY_DIR}/tailraceConfigVersion.cmake
   DESTINATION ${tailrace_package_dir})
 

@@ -59,11 +59,11 @@ extern "C" {
 
 /* ---- version -------------------------------------------------------------------------------------- */
 
-#define TAILRACE_VERSION_MAJOR 0
-#define TAILRACE_VERSION_MINOR 2
+#define TAILRACE_VERSION_MAJOR 1
+#define TAILRACE_VERSION_MINOR 0
 #define TAILRACE_VERSION_PATCH 0
 
-/* Returns the version of the library that the program runs with, such as "0.2.0". The macros give the
+/* Returns the version of the library that the program runs with, such as "1.0.0". The macros give the
  * version of the header that the program was compiled with. The text lives until the process ends. */
 TAILRACE_API const char* tailrace_version(void);
 

@@ -101,7 +101,7 @@ def found(module: Module, name: str, root: pathlib.Path) -> tuple[Named | None, 
 
 def constant(where: Module, name: str) -> str:
     if name == "__version__":
-        return "The version of the package, such as `0.2.0`."
+        return "The version of the package, such as `1.0.0`."
     for node in where.tree.body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and name == ast.unparse(target_of(node)):
             comment = comment_above(where, node.lineno)

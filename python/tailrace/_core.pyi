@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 
-version: str = '0.2.0'
+version: str = '1.0.0'
 
 class Arrivals:
     def frame(self, source: int, bytes: bytes) -> None: ...

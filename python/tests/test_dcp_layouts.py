@@ -137,7 +137,7 @@ def test_a_refused_layout_is_refused_again(tmp_path: Path) -> None:
     distributed.run(2, arrays_that_cannot_be_restored, str(tmp_path))
 
 
-# As version 0.2 wrote it, before the metadata had two regions.
+# As it was written before the metadata had two regions.
 OLD = (
     b'{"tailrace":1,"tree":{"entries":[["w","bfloat16",false,[4,2],[[[0,0],[2,2]],[[2,0],[2,2]]]],["n"'
     b']],"places":[["w",[0,0],0,0,"w",8,true],["w",[2,0],1,1,"w",8,true],["n",null,null,0,"n",300,fals'

@@ -174,7 +174,7 @@ def builds_with_oldest_cmake(cmake, options, top, prefix, environment, pages):
         with open(os.path.join(source, program), "w", encoding="utf-8") as f:
             f.write(text)
         with open(os.path.join(source, "CMakeLists.txt"), "w", encoding="utf-8") as f:
-            f.write("cmake_minimum_required(VERSION %s)\nproject(program %s)\nfind_package(tailrace 0.2 REQUIRED)\n"
+            f.write("cmake_minimum_required(VERSION %s)\nproject(program %s)\nfind_package(tailrace 1.0 REQUIRED)\n"
                     "add_executable(program %s)\ntarget_link_libraries(program PRIVATE tailrace::tailrace)\n"
                     % (OLDEST_CMAKE, language, program))
         pages = dict(pages, **{name: source})
@@ -186,7 +186,7 @@ def builds_with_oldest_cmake(cmake, options, top, prefix, environment, pages):
         run([cmake, "--build", binary])
         program = os.path.join(binary, "program")
         if os.path.exists(program):
-            expect(run([program], env=environment), "0.2.0", name)
+            expect(run([program], env=environment), "1.0.0", name)
 
 
 def fortran_builds_and_runs(options, top, prefix, environment):
@@ -308,7 +308,7 @@ def main():
             environment["OMPI_" + name] = "1"
 
         # 1. The tool and the manual pages are there, and the tool says its version.
-        expect(run([os.path.join(prefix, "bin", "tailrace"), "--version"]), "0.2.0", "tailrace --version")
+        expect(run([os.path.join(prefix, "bin", "tailrace"), "--version"]), "1.0.0", "tailrace --version")
         if not glob.glob(os.path.join(prefix, "share", "man", "man1", "tailrace.1*")):
             raise Failure("no manual page was installed")
         manual_leads_to_pages(os.path.join(prefix, "share", "man"), with_mpi)
