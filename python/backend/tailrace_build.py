@@ -20,6 +20,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +32,16 @@ SECONDS_BETWEEN_LINES = 5.0
 get_requires_for_build_sdist = wrapped.get_requires_for_build_sdist
 get_requires_for_build_wheel = wrapped.get_requires_for_build_wheel
 get_requires_for_build_editable = wrapped.get_requires_for_build_editable
-prepare_metadata_for_build_wheel = wrapped.prepare_metadata_for_build_wheel
-prepare_metadata_for_build_editable = wrapped.prepare_metadata_for_build_editable
 build_sdist = wrapped.build_sdist
+
+
+# Metadata needs no compiler, but scikit-build-core looks for CMake here already.
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any = None) -> str:
+    return told(lambda: wrapped.prepare_metadata_for_build_wheel(metadata_directory, config_settings))
+
+
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Any = None) -> str:
+    return told(lambda: wrapped.prepare_metadata_for_build_editable(metadata_directory, config_settings))
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
@@ -51,7 +59,7 @@ def told(hook: Callable[[], str]) -> str:
         with output:
             return hook()
     except BaseException as failure:
-        sentence = what_is_missing(output.text)
+        sentence = what_is_missing(f"{output.text}\n{failure}")
         print(sentence if sentence else output.text, file=sys.stderr, flush=True)
         if isinstance(failure, SystemExit) or sentence:
             raise SystemExit(1) from None
@@ -77,8 +85,13 @@ COMPILER = Needed(
     r'|requires the language dialect "CXX20"',
 )
 PKG_CONFIG = Needed("pkg-config", "pkg-config", r"Could NOT find PkgConfig")
+# Of scikit-build-core. pip fetches both by itself, but not with --no-build-isolation.
+CMAKE = Needed("cmake", "CMake 3.22 or newer", r"Could not find CMake with version|CMake version undetermined")
+NINJA_OR_MAKE = Needed("ninja-build", "Ninja or make", r"Ninja (or make )?is required to build")
 PYTHON = Needed("python3-dev", "the headers of Python", r"Could NOT find Python \(missing: [^)]*(Development|INCLUDE)")
 NEEDED = (
+    CMAKE,
+    NINJA_OR_MAKE,
     COMPILER,
     PKG_CONFIG,
     Needed("libfmt-dev", "fmt", r"Findfmt\.cmake", header="fmt/format.h"),
@@ -104,6 +117,8 @@ def what_is_missing(log: str) -> str | None:
         "On Debian and Ubuntu this command installs it:\n\n"
         f"  sudo apt-get install -y --no-install-recommends {' '.join(needed.package for needed in missing)}\n"
     )
+    if CMAKE in missing or NINJA_OR_MAKE in missing:
+        text += "\nWithout --no-build-isolation pip fetches CMake and Ninja by itself.\n"
     if any(needed.module == "liburing" for needed in missing):
         text += "\nWithout liburing: pip install --config-settings=cmake.define.TAILRACE_IO_URING=OFF ...\n"
     return text
@@ -112,6 +127,10 @@ def what_is_missing(log: str) -> str | None:
 def is_missing(needed: Needed, compiler_is_there: bool) -> bool:
     """Also False if that cannot be known: without a compiler nothing is said of headers."""
     pkg_config = shutil.which(os.environ.get("PKG_CONFIG", "pkg-config"))
+    if needed is CMAKE:
+        return False  # it has written the log
+    if needed is NINJA_OR_MAKE:
+        return not any(map(shutil.which, ("ninja", "ninja-build", "make", "gmake"))) and find_spec("ninja") is None
     if needed is COMPILER:
         return not compiler_is_there
     if needed is PKG_CONFIG:
