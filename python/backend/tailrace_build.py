@@ -1,7 +1,7 @@
 """The build of the package, for pip and other frontends (PEP 517): scikit-build-core's, and two things around it.
 
 - While it compiles, it says how far it is ("built 37 of 109 objects"), also where there is no terminal. pip shows what
-  a build prints only with -v, so the line also goes to the terminal that pip was started from, if there is one.
+  a build prints only with -v. Without it the line goes to the terminal that pip was started from, if there is one.
 - If something is missing on this machine, the last words are a sentence that names it and the command that installs
   it, and not CMake's log. Everything else that fails ends with the whole log.
 
@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -216,8 +216,25 @@ class Output:
                     self.lines.append(line)
 
 
+def shows_output(command: list[str], environment: Mapping[str, str]) -> bool:
+    """Whether the program that has started this build, by its command, shows what a build prints: `python -m build`
+    does, and pip and uv do if they are told to be verbose."""
+    if command[1:3] == ["-m", "build"] or Path(command[0]).name == "pyproject-build":
+        return True
+    verbose = environment.get("PIP_VERBOSE", "").lower() not in ("", "0", "no", "off", "false")
+    return verbose or any(re.fullmatch(r"-[qvU]*v[qvU]*|--verbose", word) for word in command)
+
+
+def command_of_parent() -> list[str]:
+    try:
+        words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode("utf-8", "replace")
+    except OSError:  # there is no /proc
+        words = ""
+    return words.split("\0")
+
+
 class Progress:
-    """A line every few seconds into stderr; on the terminal that nobody else writes the build's output to, one line
+    """A line every few seconds into stderr; on a terminal to which nobody else writes the build's output, one line
     that is replaced."""
 
     def open(self, descriptor: int) -> None:
@@ -226,7 +243,7 @@ class Progress:
         self.told_at = self.begin
         self.last = ""
         self.terminal = None
-        if not self.stream.isatty():
+        if not self.stream.isatty() and not shows_output(command_of_parent(), os.environ):
             try:
                 self.terminal = open("/dev/tty", "w")  # noqa: SIM115 closed in close()
             except OSError:

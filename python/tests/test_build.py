@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +111,60 @@ def test_lines_are_apart(capfd: pytest.CaptureFixture[str]) -> None:
     tailrace_build.told(hook)
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) < 250 and lines[-1].startswith("tailrace: built 500 of 500 objects")
+
+
+# Stands in for pip: runs the build with its output in a pipe, and shows that only with -v.
+PIP = """
+import os, subprocess, sys
+done = subprocess.run([sys.executable, os.environ["BUILD"]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+if "-v" in sys.argv:
+    os.write(1, done.stdout)
+sys.exit(done.returncode)
+"""
+BUILD = """
+import os
+import tailrace_build
+
+def hook():
+    os.write(1, b"[9/9] Linking\\n")
+    return ""
+
+tailrace_build.told(hook)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["-v"]])
+def test_a_terminal_gets_each_line_once(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "pip").write_text(PIP)
+    (tmp_path / "build.py").write_text(BUILD)
+    environment = {"PYTHONPATH": str(ROOT / "python" / "backend"), "BUILD": str(tmp_path / "build.py")}
+    ours, theirs = pty.openpty()
+    command = ["setsid", "--ctty", "--wait", sys.executable, str(tmp_path / "pip"), "install", *options, "."]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, stdin=theirs, stdout=theirs, stderr=theirs, check=False
+    )
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the end of what a terminal has got
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert done.returncode == 0, said
+    assert said.count(b"tailrace: built 9 of 9 objects") == 1, said
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("/usr/bin/python3 /usr/bin/pip install .", False),
+        ("/usr/bin/python3 /usr/bin/pip install -v .", True),
+        ("/usr/bin/python3 -m pip install -Uvv .", True),
+        ("/usr/bin/python3 -m pip --verbose install .", True),
+        ("/usr/bin/python3 -m pip install -e ./verbose-v", False),
+        ("/usr/bin/python3 -m build --wheel", True),
+        ("/usr/bin/uv pip install .", False),
+    ],
+)
+def test_who_shows_what_a_build_prints(command: str, shown: bool) -> None:
+    assert tailrace_build.shows_output(command.split(), {}) is shown
+    assert tailrace_build.shows_output(command.split(), {"PIP_VERBOSE": "1"})
