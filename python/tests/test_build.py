@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -168,3 +169,32 @@ def test_a_terminal_gets_each_line_once(tmp_path: Path, options: list[str]) -> N
 def test_who_shows_what_a_build_prints(command: str, shown: bool) -> None:
     assert tailrace_build.shows_output(command.split(), {}) is shown
     assert tailrace_build.shows_output(command.split(), {"PIP_VERBOSE": "1"})
+
+
+def test_the_command_of_an_editable_install_finds_its_program(tmp_path: Path) -> None:
+    """The sources of the package stay where they are, and what is built goes into another directory. Here a script
+    stands in for the program."""
+    shutil.copytree(ROOT / "python" / "tailrace_command", tmp_path / "python" / "tailrace_command")
+    (tmp_path / "tool").write_text('#!/bin/sh\necho "$@"\nexit 5\n')
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(tailrace NONE)\n"
+        "install(PROGRAMS tool DESTINATION tailrace_command/bin RENAME tailrace)\n"
+    )
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "scikit_build_core.build"\n'
+        '[project]\nname = "tailrace"\nversion = "1"\n'
+        '[tool.scikit-build]\nwheel.packages = ["python/tailrace_command"]\n'
+    )
+    place = tmp_path / "site"
+    place.mkdir()
+    code = f"import scikit_build_core.build as b; b.build_editable({str(place)!r})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = place.glob("*.whl")
+    shutil.unpack_archive(wheel, place, "zip")
+    (place / "tailrace_command" / "bin" / "tailrace").chmod(0o755)  # as pip does
+    code = f"import site; site.addsitedir({str(place)!r}); import tailrace_command as c; print(c.__file__); c.main()"
+    command = [sys.executable, "-u", "-c", code, "ls", "here"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{tmp_path}/python/tailrace_command/__init__.py\nls here\n", done.stderr
+    assert done.returncode == 5
