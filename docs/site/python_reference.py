@@ -130,7 +130,7 @@ def decorators(node: Named) -> list[str]:
 
 
 def of_function(node: Function, where: Module, kind: str) -> str:
-    options = [name for name in ("staticmethod", "classmethod") if name in decorators(node)]
+    options: list[str] = [name for name in ("staticmethod", "classmethod") if name in decorators(node)]
     if isinstance(node, ast.AsyncFunctionDef):
         options.append("async")
     if kind == "py:method" and "property" in decorators(node):

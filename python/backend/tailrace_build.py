@@ -1,7 +1,7 @@
 """The build of the package, for pip and other frontends (PEP 517): scikit-build-core's, and two things around it.
 
 - While it compiles, it says how far it is ("built 37 of 109 objects"), also where there is no terminal. pip shows what
-  a build prints only with -v, so the line also goes to the terminal that pip was started from, if there is one.
+  a build prints only with -v. Without it the line goes to the terminal that pip was started from, if there is one.
 - If something is missing on this machine, the last words are a sentence that names it and the command that installs
   it, and not CMake's log. Everything else that fails ends with the whole log.
 
@@ -19,7 +19,8 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +32,16 @@ SECONDS_BETWEEN_LINES = 5.0
 get_requires_for_build_sdist = wrapped.get_requires_for_build_sdist
 get_requires_for_build_wheel = wrapped.get_requires_for_build_wheel
 get_requires_for_build_editable = wrapped.get_requires_for_build_editable
-prepare_metadata_for_build_wheel = wrapped.prepare_metadata_for_build_wheel
-prepare_metadata_for_build_editable = wrapped.prepare_metadata_for_build_editable
 build_sdist = wrapped.build_sdist
+
+
+# Metadata needs no compiler, but scikit-build-core looks for CMake here already.
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any = None) -> str:
+    return told(lambda: wrapped.prepare_metadata_for_build_wheel(metadata_directory, config_settings))
+
+
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Any = None) -> str:
+    return told(lambda: wrapped.prepare_metadata_for_build_editable(metadata_directory, config_settings))
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
@@ -51,7 +59,7 @@ def told(hook: Callable[[], str]) -> str:
         with output:
             return hook()
     except BaseException as failure:
-        sentence = what_is_missing(output.text)
+        sentence = what_is_missing(f"{output.text}\n{failure}")
         print(sentence if sentence else output.text, file=sys.stderr, flush=True)
         if isinstance(failure, SystemExit) or sentence:
             raise SystemExit(1) from None
@@ -77,8 +85,13 @@ COMPILER = Needed(
     r'|requires the language dialect "CXX20"',
 )
 PKG_CONFIG = Needed("pkg-config", "pkg-config", r"Could NOT find PkgConfig")
+# Of scikit-build-core. pip fetches both by itself, but not with --no-build-isolation.
+CMAKE = Needed("cmake", "CMake 3.22 or newer", r"Could not find CMake with version|CMake version undetermined")
+NINJA_OR_MAKE = Needed("ninja-build", "Ninja or make", r"Ninja (or make )?is required to build")
 PYTHON = Needed("python3-dev", "the headers of Python", r"Could NOT find Python \(missing: [^)]*(Development|INCLUDE)")
 NEEDED = (
+    CMAKE,
+    NINJA_OR_MAKE,
     COMPILER,
     PKG_CONFIG,
     Needed("libfmt-dev", "fmt", r"Findfmt\.cmake", header="fmt/format.h"),
@@ -104,6 +117,8 @@ def what_is_missing(log: str) -> str | None:
         "On Debian and Ubuntu this command installs it:\n\n"
         f"  sudo apt-get install -y --no-install-recommends {' '.join(needed.package for needed in missing)}\n"
     )
+    if CMAKE in missing or NINJA_OR_MAKE in missing:
+        text += "\nWithout --no-build-isolation pip fetches CMake and Ninja by itself.\n"
     if any(needed.module == "liburing" for needed in missing):
         text += "\nWithout liburing: pip install --config-settings=cmake.define.TAILRACE_IO_URING=OFF ...\n"
     return text
@@ -112,6 +127,10 @@ def what_is_missing(log: str) -> str | None:
 def is_missing(needed: Needed, compiler_is_there: bool) -> bool:
     """Also False if that cannot be known: without a compiler nothing is said of headers."""
     pkg_config = shutil.which(os.environ.get("PKG_CONFIG", "pkg-config"))
+    if needed is CMAKE:
+        return False  # it has written the log
+    if needed is NINJA_OR_MAKE:
+        return not any(map(shutil.which, ("ninja", "ninja-build", "make", "gmake"))) and find_spec("ninja") is None
     if needed is COMPILER:
         return not compiler_is_there
     if needed is PKG_CONFIG:
@@ -197,8 +216,25 @@ class Output:
                     self.lines.append(line)
 
 
+def shows_output(command: list[str], environment: Mapping[str, str]) -> bool:
+    """Whether the program that has started this build, by its command, shows what a build prints: `python -m build`
+    does, and pip and uv do if they are told to be verbose."""
+    if command[1:3] == ["-m", "build"] or Path(command[0]).name == "pyproject-build":
+        return True
+    verbose = environment.get("PIP_VERBOSE", "").lower() not in ("", "0", "no", "off", "false")
+    return verbose or any(re.fullmatch(r"-[qvU]*v[qvU]*|--verbose", word) for word in command)
+
+
+def command_of_parent() -> list[str]:
+    try:
+        words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode("utf-8", "replace")
+    except OSError:  # there is no /proc
+        words = ""
+    return words.split("\0")
+
+
 class Progress:
-    """A line every few seconds into stderr; on the terminal that nobody else writes the build's output to, one line
+    """A line every few seconds into stderr; on a terminal to which nobody else writes the build's output, one line
     that is replaced."""
 
     def open(self, descriptor: int) -> None:
@@ -207,7 +243,7 @@ class Progress:
         self.told_at = self.begin
         self.last = ""
         self.terminal = None
-        if not self.stream.isatty():
+        if not self.stream.isatty() and not shows_output(command_of_parent(), os.environ):
             try:
                 self.terminal = open("/dev/tty", "w")  # noqa: SIM115 closed in close()
             except OSError:

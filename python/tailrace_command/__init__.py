@@ -9,12 +9,18 @@ import os
 import sys
 from pathlib import Path
 
-PROGRAM = Path(__file__).resolve().parent / "bin" / "tailrace"
+
+def program() -> Path | None:
+    """The program. In an editable install (pip install -e) it is not beside this file, which lies in the clone, but in
+    the other directory of this package."""
+    places = [Path(place).resolve() / "bin" / "tailrace" for place in __path__]
+    return next((place for place in places if place.exists()), None)
 
 
 def main() -> None:
-    if not PROGRAM.exists():
+    found = program()
+    if found is None:
         sys.exit("tailrace: this package was built without the command-line tool (TAILRACE_TOOLS=OFF)")
     # Some commands are Python programs: they run with the interpreter that has this package.
     os.environ.setdefault("TAILRACE_PYTHON", sys.executable)
-    os.execv(PROGRAM, ["tailrace", *sys.argv[1:]])
+    os.execv(found, ["tailrace", *sys.argv[1:]])

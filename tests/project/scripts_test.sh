@@ -103,6 +103,45 @@ status=0
 text=$(SEEDS=many "$source_dir/scripts/simulate" 2>&1) || status=$?
 expect_status "simulate SEEDS=many" 2 "$status"
 
+# Environments of Python: while pip is at work on one, another is made; who wants the same waits, and pip runs once.
+# One that nobody has asked for goes, unless somebody has its lock. The interpreter and its pip are stand-ins.
+environments=$work/cache/tailrace/python
+stand_in python '[ "$1" = --version ] && exec echo Python 3
+mkdir -p "$3/bin"
+name=${3##*/}
+cat >"$3/bin/pip" <<END
+#!/bin/sh
+echo "${name%%-*}" >>"$CALLS"
+while [ "${name%%-*}" = base ] && [ -e "$CALLS.hold" ]; do sleep 0.1; done
+END
+chmod +x "$3/bin/pip"'
+python_env() {
+    PYTHON=$work/bin/python CALLS=$work/calls XDG_CACHE_HOME=$work/cache \
+        timeout 60 "$source_dir/scripts/python_env" "$@" 2>>"$work/python_env" </dev/null
+}
+mkdir -p "$environments/old-1" "$environments/old-2"
+touch -d '70 days ago' "$environments/old-1/complete" "$environments/old-2/complete"
+exec 7>"$environments/old-2.lock"
+flock 7
+: >"$work/calls"
+: >"$work/calls.hold"
+python_env base >"$work/base" 7>&- &
+first=$!
+for _ in $(seq 200); do [ -s "$work/calls" ] || sleep 0.1; done
+python_env base >"$work/base again" 7>&- &
+second=$!
+status=0
+text=$(python_env docs 7>&-) || status=$?
+expect_status "python_env beside another that is made" 0 "$status"
+expect "python_env beside another that is made" "^$environments/docs-[0-9a-f]{12}\$" "$text"
+rm "$work/calls.hold"
+wait "$first" "$second"
+expect_status "python_env, calls of pip" "base docs" "$(xargs <"$work/calls")"
+expect_status "python_env, the same environment" "$(cat "$work/base")" "$(cat "$work/base again")"
+[ ! -e "$environments/old-1" ] || expect "python_env" "no old environment" "$(ls "$environments")"
+[ -e "$environments/old-2" ] || expect "python_env" "the old environment that is locked" "$(ls "$environments")"
+exec 7>&-
+
 # No apt-get: says what is needed and goes on.
 mkdir -p "$work/plain"
 for tool in bash dirname sed head cat; do ln -s "$(command -v "$tool")" "$work/plain/$tool"; done

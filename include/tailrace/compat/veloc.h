@@ -6,6 +6,9 @@
  * Every function returns VELOC_SUCCESS or VELOC_FAILURE, unless it says otherwise. After a failure one line
  * on stderr says what was tried and what to do. No function ends the program. One thread at a time may call.
  *
+ * The memory of regions stays the program's, and must be there until it is unprotected or VELOC_Finalize is
+ * called. Only the calls that copy or recover regions touch it. Texts are copied.
+ *
  * A checkpoint has a name and a version. Each name has a tailrace session of its own, with the shared
  * directory <persistent>/<name>, and a version is an epoch there. (A process alone has
  * <persistent>/<name>/<id>.) The session is opened by the first call that needs it: Restart_test,

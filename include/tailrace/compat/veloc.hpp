@@ -2,7 +2,9 @@
 // this header: VELOC's own classes differ from version to version, and this is the one of its main branch
 // since August 2025.
 //
-// There is one client in a process. Calls return false where the C interface returns VELOC_FAILURE.
+// There is one client in a process. Calls return false where the C interface returns VELOC_FAILURE. What
+// veloc.h says about memory, threads and failures holds here too. Functions that are passed are copied, and
+// run in the thread that calls. If one throws, the call that runs it returns false.
 #ifndef TAILRACE_COMPAT_VELOC_HPP
 #define TAILRACE_COMPAT_VELOC_HPP
 
@@ -60,7 +62,8 @@ class client_t {
 };
 
 // The client of this process. It is made by the first call; later ones return the same client whatever their
-// arguments. Null after a failure. The client lives until VELOC_Finalize or the end of the process.
+// arguments. Null after a failure. The library owns the client, which lives until VELOC_Finalize or the end
+// of the process.
 client_t* get_client(unsigned int id, const std::string& cfg_file);
 client_t* get_client(MPI_Comm comm, const std::string& cfg_file);
 
