@@ -240,10 +240,10 @@ class Checkpoint(Mapping[str, LazyArray]):
         return self._load(self.skeleton, trust_pickle, mapped=self._mapped(bool(verify)) if mmap else None)
 
     def _mapped(self, verify: bool) -> dict[str, npt.NDArray[np.uint8]]:
-        """The mapped bytes of this rank's regions."""
+        """The mapped bytes of this rank's arrays. The program's own files (save_files) are left alone."""
         if self._again is None:
             raise Error(Code.UNSUPPORTED, "a session's epoch is not mapped: open it with tailrace.read")
-        made = _mapping.regions(self._reader, self.rank, self._again, f"epoch {self.step}")
+        made = _mapping.regions(self._reader, self.rank, self._lazy.keys(), self._again, f"epoch {self.step}")
         if verify:
             self._reader.verify(self.rank)
         return made
