@@ -155,9 +155,6 @@ class Checkpoint(Mapping[str, LazyArray]):
     whole. If the ranks saved no trees (torch.distributed.checkpoint, C), a name that this rank did
     not save means the array of the first rank that did, because DCP saves what all ranks have on
     one of them. A Checkpoint of a session ends with the session.
-
-    text: the text of the tree, if it has been read already.
-    again: opens the same epoch once more by its path, as mapping its files needs.
     """
 
     def __init__(
@@ -167,6 +164,9 @@ class Checkpoint(Mapping[str, LazyArray]):
         text: bytes | None = None,
         again: Callable[[], _core.Reader] | None = None,
     ) -> None:
+        """text: the text of the tree, if it has been read already.
+        again: opens the same epoch once more by its path, as mapping its files needs.
+        """
         self._reader = reader
         self._again = again
         self.rank = rank
