@@ -25,11 +25,12 @@ extern "C" {
 
 /* Opens a session on a duplicate of `communicator`, so tailrace never sees or disturbs the program's own
  * messages. The settings must be equal on all ranks. If they are not, the error names the first setting that
- * differs. Collective over `communicator`.
+ * differs. Collective over `communicator`. Otherwise as tailrace_open: `options` may be NULL, or be freed
+ * afterwards, and after a failure *session is NULL.
  *
  * Ask for MPI_THREAD_MULTIPLE in MPI_Init_thread. With less, tailrace sends nothing in the background. Every
- * node then writes its own part, and save, wait and wait_all become collective. This is not so if the nodes'
- * agent processes carry the epochs (setting agent_carries).
+ * node then writes its own part, and save, wait and other calls that tailrace.h names become collective.
+ * This is not so if the nodes' agent processes carry the epochs (setting agent_carries).
  *
  * Close the session before MPI_Finalize. MPI_Finalize closes a session that is still open and waits for its
  * flushes. It can report failures only in the log. */

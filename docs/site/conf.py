@@ -11,6 +11,7 @@ myst_heading_anchors = 4  # links to headings, as code hosts make them
 primary_domain = "c"
 highlight_language = "none"
 nitpicky = False
+smartquotes = False  # it makes a dash of the `--` of an option, which nobody can type
 maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 cpp_maximum_signature_line_length = 88

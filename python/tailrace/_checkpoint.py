@@ -155,9 +155,6 @@ class Checkpoint(Mapping[str, LazyArray]):
     whole. If the ranks saved no trees (torch.distributed.checkpoint, C), a name that this rank did
     not save means the array of the first rank that did, because DCP saves what all ranks have on
     one of them. A Checkpoint of a session ends with the session.
-
-    text: the text of the tree, if it has been read already.
-    again: opens the same epoch once more by its path, as mapping its files needs.
     """
 
     def __init__(
@@ -167,6 +164,9 @@ class Checkpoint(Mapping[str, LazyArray]):
         text: bytes | None = None,
         again: Callable[[], _core.Reader] | None = None,
     ) -> None:
+        """text: the text of the tree, if it has been read already.
+        again: opens the same epoch once more by its path, as mapping its files needs.
+        """
         self._reader = reader
         self._again = again
         self.rank = rank
@@ -240,10 +240,10 @@ class Checkpoint(Mapping[str, LazyArray]):
         return self._load(self.skeleton, trust_pickle, mapped=self._mapped(bool(verify)) if mmap else None)
 
     def _mapped(self, verify: bool) -> dict[str, npt.NDArray[np.uint8]]:
-        """The mapped bytes of this rank's regions."""
+        """The mapped bytes of this rank's arrays. The program's own files (save_files) are left alone."""
         if self._again is None:
             raise Error(Code.UNSUPPORTED, "a session's epoch is not mapped: open it with tailrace.read")
-        made = _mapping.regions(self._reader, self.rank, self._again, f"epoch {self.step}")
+        made = _mapping.regions(self._reader, self.rank, self._lazy.keys(), self._again, f"epoch {self.step}")
         if verify:
             self._reader.verify(self.rank)
         return made

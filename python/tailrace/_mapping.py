@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -27,16 +27,17 @@ _ALIGNMENT = 16  # of the largest element
 
 
 def regions(
-    reader: _core.Reader, rank: int, again: Callable[[], _core.Reader], what: str
+    reader: _core.Reader, rank: int, names: Collection[str], again: Callable[[], _core.Reader], what: str
 ) -> dict[str, npt.NDArray[np.uint8]]:
-    """The bytes of the rank's regions, by name, those that lie together in one file and are aligned.
+    """The bytes of those of the rank's regions with these names that lie together in one file and are
+    aligned.
 
     again: opens the same epoch once more, by its path. If it is another one by then, raises Error
         (busy): what else the caller reads with `reader` would not belong to the mapped bytes.
     """
     table, places = reader.table(rank), reader.places(rank)
     try:
-        made = _map(reader, rank, places)
+        made = _map(reader, rank, names, places)
         other = again()
         try:
             if (other.table(rank), other.places(rank)) == (table, places):
@@ -70,18 +71,17 @@ def array(ref: _tree.ArrayRef, memory: npt.NDArray[np.uint8]) -> Any:
     return _leaves.over(ref.kind, element, ref.shape, memory)
 
 
-def _map(reader: _core.Reader, rank: int, places: list[tuple[str, int] | None]) -> dict[str, npt.NDArray[np.uint8]]:
-    sizes = [nbytes for _, nbytes, _ in reader.regions(rank)]
+def _map(
+    reader: _core.Reader, rank: int, names: Collection[str], places: list[tuple[str, int] | None]
+) -> dict[str, npt.NDArray[np.uint8]]:
     ends: dict[str, int] = {}
-    for place, nbytes in zip(places, sizes, strict=True):
-        if place is not None and place[1] % _ALIGNMENT == 0:
+    chosen: list[tuple[str, int, tuple[str, int]]] = []
+    for (name, nbytes, _), place in zip(reader.regions(rank), places, strict=True):
+        if name in names and place is not None and place[1] % _ALIGNMENT == 0:
+            chosen.append((name, nbytes, place))
             ends[place[0]] = max(ends.get(place[0], 0), place[1] + nbytes)
     files = {path: _map_file(path, end) for path, end in ends.items()}
-    made = {}
-    for (name, nbytes, _), place in zip(reader.regions(rank), places, strict=True):
-        if place is not None and place[1] % _ALIGNMENT == 0:
-            made[name] = np.frombuffer(files[place[0]], np.uint8, nbytes, place[1])
-    return made
+    return {name: np.frombuffer(files[path], np.uint8, nbytes, offset) for name, nbytes, (path, offset) in chosen}
 
 
 def _map_file(path: str, end: int) -> Any:

@@ -170,6 +170,25 @@ def test_trees_of_directories_are_mapped(tmp_path: Path) -> None:
     assert mapped["a"][-1] == (1 << 20) - 1  # stays when the checkpoint is closed
 
 
+def test_files_that_the_program_wrote_by_itself_are_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "s"
+    with tailrace.open(shared_dir=shared, local_dir=tmp_path / "l", files=1, files_as="original") as session:
+        with session.save_files(1, {"a": np.arange(9)}) as begun:
+            Path(begun.path("their.txt")).write_text("theirs")
+        session.wait()
+    original, mapped_files = _mapping._map_file, []
+
+    def noted(path: str, end: int) -> Any:
+        mapped_files.append(Path(path).name)
+        return original(path, end)
+
+    monkeypatch.setattr(_mapping, "_map_file", noted)
+    with tailrace.read(shared) as checkpoint:
+        assert [path for path in shared.rglob("their.txt")] != []  # it lies apart
+        assert checkpoint.tree(mmap=True)["a"].tolist() == list(range(9))
+    assert len(mapped_files) == 1 and mapped_files[0] != "their.txt"
+
+
 def test_regions_in_several_pieces_or_at_odd_places_are_read(tmp_path: Path) -> None:
     tailrace.torch.save(state(), tmp_path / "f")
     reader = _core.Reader.open_file(str(tmp_path / "f"))
@@ -190,7 +209,7 @@ def test_regions_in_several_pieces_or_at_odd_places_are_read(tmp_path: Path) -> 
             return getattr(reader, name)
 
     odd: Any = Odd()
-    mapped = _mapping.regions(odd, 0, lambda: odd, "f")
+    mapped = _mapping.regions(odd, 0, names, lambda: odd, "f")
     assert "views/0/storage" in mapped or len(mapped) >= 4
     assert "w" not in mapped and "b" not in mapped
     checkpoint = tailrace.read(tmp_path / "f")
