@@ -30,8 +30,7 @@
  *
  * Ownership: pointers returned as `const char*` or `const ...*` live as long as the object they come from.
  * Release what a function makes with its _free or _close function. Memory given to tailrace_register stays
- * the program's. tailrace reads it during save and capture, writes it during restore, and touches it at no
- * other time.
+ * the program's. tailrace reads it in save and capture, writes it in restore, and never otherwise.
  *
  * Growth: a struct that programs allocate ends with `reserved` fields, and later versions use some of them.
  * In a struct that the program passes they must be 0, so begin with zeros. tailrace sets them to 0 in a
@@ -586,13 +585,10 @@ TAILRACE_API tailrace_code tailrace_reader_region(tailrace_reader* reader, uint3
  * too large for 64 bits, or if the ranks' pieces do not fit together. */
 TAILRACE_API tailrace_code tailrace_reader_array(tailrace_reader* reader, const char* name,
                                                  tailrace_region_info* info);
-/* Reads a whole region. `bytes` must be its size. If it is not, or there is no such region, nothing is read.
- * After any other failure the memory is undefined. */
+/* Reads a whole region. `bytes` must be its size. After a failed read the memory is undefined. */
 TAILRACE_API tailrace_code tailrace_reader_read(tailrace_reader* reader, uint32_t rank, const char* name,
                                                 void* memory, uint64_t bytes);
-/* Reads a box of a global array (row-major), assembled from all ranks' pieces. If there is no such array or
- * box, or the memory has another size than the box, nothing is read. After any other failure the memory is
- * undefined. */
+/* Reads a box of a global array (row-major), assembled from all ranks' pieces. Fails as reading a region. */
 TAILRACE_API tailrace_code tailrace_reader_read_box(tailrace_reader* reader, const char* name, int dimensions,
                                                     const uint64_t* offset, const uint64_t* shape,
                                                     void* memory, uint64_t bytes);
