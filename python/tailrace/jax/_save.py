@@ -47,6 +47,7 @@ class _Staged:
     """What a process saves."""
 
     entries: list[_leaves.Entry] = dataclasses.field(default_factory=list)
+    index: bytes = b""  # on process 0
     slots: list[list[_pieces.Piece]] = dataclasses.field(default_factory=lambda: [[]])
     # Checksums of arrays that each process has for itself, which must be alike.
     alike: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -103,16 +104,20 @@ class Saver:
         self._kept: dict[tuple[str, int], Any] = {}
         self._last: Future[None] | None = None
 
-    def save(self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None) -> None:
-        """Returns when the checkpoint is complete and durable."""
+    def save(
+        self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None, custom: Any = None
+    ) -> None:
+        """Returns when the checkpoint is complete and durable. `custom` is Orbax's custom_metadata, of JSON's types."""
         self.wait()
-        operation, failure, staged, place = self._begin(directory, tree, copy=False)
+        operation, failure, staged, place = self._begin(directory, tree, custom, copy=False)
         self._run(operation, place, step, staged, failure)
 
-    def async_save(self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None) -> Save:
+    def async_save(
+        self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None, custom: Any = None
+    ) -> Save:
         """Returns when the tree is copied. If this process cannot save the tree, the Save raises that."""
         self.wait()
-        operation, failure, staged, place = self._begin(directory, tree, copy=True)
+        operation, failure, staged, place = self._begin(directory, tree, custom, copy=True)
         self._last = _thread.submit(self._run, operation, place, step, staged, failure)
         return Save(self._last)
 
@@ -127,11 +132,14 @@ class Saver:
         self.wait()
         self._kept.clear()
 
-    def _begin(self, directory: Any, tree: Any, copy: bool) -> tuple[Operation, BaseException | None, _Staged, str]:
+    def _begin(
+        self, directory: Any, tree: Any, custom: Any, copy: bool
+    ) -> tuple[Operation, BaseException | None, _Staged, str]:
         operation = Operation()
         try:
             place = os.path.abspath(_arguments.path(directory, "directory", _INTACT))
             staged = _stage(tree, operation)
+            staged.index = _leaves.encode(staged.entries, custom) if operation.rank == 0 else b""
             if copy:
                 self._copy(staged)
             return operation, None, staged, place
@@ -159,7 +167,7 @@ class Saver:
         epoch: _core.DirectEpoch | None = None
         try:
             shapes = [[piece.shape for piece in slot] for slot in staged.slots]
-            tail = [(_leaves.REGION, _leaves.encode(staged.entries))] if operation.rank == 0 else []
+            tail = [(_leaves.REGION, staged.index)] if operation.rank == 0 else []
             first, ranks = _ranks(operation, staged, failure)
 
             needs: list[tuple[int, list[int]]] = []
