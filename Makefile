@@ -24,7 +24,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python wheels bench bench-llm bench-planning bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
+.PHONY: help setup build demo test test-python wheels bench bench-llm bench-jax bench-planning bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
     tsan fuzz release-check docs format check-format install clean
 .NOTPARALLEL:
 
@@ -45,6 +45,7 @@ help:
 	@echo '  make wheels        wheels of the Python package in build/wheels, each tested in a Debian without a compiler'
 	@echo '                     (root; PYTHONS="python3.11 python3.12", otherwise 3.10 to 3.14 where they are here)'
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
+	@echo '  make bench-jax     checkpoints of a training state in JAX: tailrace beside Orbax'
 	@echo '  make bench-planning   what a save through DCP costs beside its data, as ranks and tensors grow'
 	@echo '  make bench-gpu     copies of a training state from a GPU: tailrace beside one pinned copy and PyTorch'
 	@echo '  make bench-peers   tailrace beside a file per process, MPI-IO, HDF5 and fio'
@@ -107,6 +108,10 @@ wheels:
 bench-llm:
 	@MPI=none scripts/setup build python
 	@scripts/bench_python llm $(BENCH_ARGS)
+
+bench-jax:
+	@MPI=none scripts/setup build python
+	@scripts/bench_python jax $(BENCH_ARGS)
 
 bench-planning:
 	@MPI=none scripts/setup build python

@@ -23,9 +23,7 @@ the backward seeks of a load.
 """
 
 import argparse
-import ctypes
 import json
-import mmap
 import os
 import re
 import shutil
@@ -42,61 +40,13 @@ import torch.multiprocessing as mp
 
 import llm_aims
 import llm_state
+from cold_files import PeakMemory, cached_share, drop_from_cache
 from llm_ways import WAYS
 from progress import Progress
 
 RANKS = 2
 RAW_WRITE, RAW_READ = "raw, one file, direct", "raw, one file per rank"
 PROFILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tools", "profile")
-
-
-def drop_from_cache(place):
-    for directory, _, names in os.walk(place):
-        for name in names:
-            file = os.open(os.path.join(directory, name), os.O_RDONLY)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(file)
-
-
-def cached_share(place):
-    """The share of the files that lies in the page cache."""
-    cached = pages = 0
-    for directory, _, names in os.walk(place):
-        for name in names:
-            path = os.path.join(directory, name)
-            size = os.path.getsize(path)
-            if size == 0:
-                continue
-            with open(path, "rb") as file, mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE) as mapped:
-                states = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
-                first = ctypes.c_char.from_buffer(mapped)
-                place_of_it = ctypes.c_void_p(ctypes.addressof(first))
-                failed = ctypes.CDLL(None).mincore(place_of_it, ctypes.c_size_t(size), states)
-                del first
-            if failed:
-                return float("nan")  # not known
-            cached += sum(state & 1 for state in states)
-            pages += len(states)
-    return cached / max(1, pages)
-
-
-class PeakMemory:
-    """The most memory that this process had above its memory at the start, by the kernel's high-water
-    mark."""
-
-    def __enter__(self):
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        self.start = self.read("VmRSS")
-        return self
-
-    def __exit__(self, *exception):
-        self.bytes = max(0, self.read("VmHWM") - self.start)
-
-    @staticmethod
-    def read(field):
-        with open("/proc/self/status") as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith(field + ":"))
 
 
 def measure(way, state, blank, place):

@@ -89,14 +89,6 @@ def test_a_failed_save_is_raised_and_leaves_no_step(tmp_path: Path) -> None:
     assert not (tmp_path / "bad").exists()
 
 
-def test_what_only_orbax_knows_is_refused(tmp_path: Path) -> None:
-    handler = TailraceHandler()
-    with pytest.raises(Error, match="save_args"):
-        handler.save(tmp_path, ocp.args.PyTreeSave({"x": 1}, save_args={"x": ocp.SaveArgs()}))
-    with pytest.raises(Error, match="restore_args"):
-        handler.restore(tmp_path, ocp.args.PyTreeRestore(restore_args={"x": ocp.RestoreArgs()}))
-
-
 def saves_and_restores(place: str) -> None:
     mesh = states.mesh(len(jax.devices()))
     values = states.values(1, 16, 8)

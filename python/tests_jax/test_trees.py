@@ -141,7 +141,7 @@ def test_metadata_tells_shapes_and_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("leaf", "sentence"),
     [
-        (object(), "no safe encoding"),
+        (object(), "no safe encoding; save its parts; nothing was saved"),
         (np.array([object()]), "no plain bytes"),
         (jnp.zeros((1,) * 17), "17 dimensions"),
         ({("a", 1): 1}, "neither a string nor an int"),

@@ -1,6 +1,7 @@
 """The leaves of a pytree: what each of them is, and the index of a checkpoint, which is a list of them.
 
-The index is a JSON text among the regions of rank 0. It has one entry per leaf:
+The index is a JSON text among the regions of rank 0. Its "custom" is what the user gave beside the tree (Orbax's
+custom_metadata). It has one entry per leaf:
 
   path    the keys from the root, each with its kind: "d" a dict's key, "s" a sequence's number, "a" an attribute
   kind    "array" (jax.Array), "numpy", "prng" (random keys), "plain", or "empty" (a container without leaves)
@@ -74,6 +75,11 @@ def keys_of(path: tuple[Any, ...]) -> tuple[Key, ...]:
     return tuple(keys)
 
 
+def names_of(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """JAX's key path as Entry.names has it."""
+    return tuple(str(key) for _, key in keys_of(path))
+
+
 def is_empty(value: Any) -> bool:
     """Whether JAX sees a container without leaves: None, or a dict, list or tuple of no parts."""
     return value is None or (isinstance(value, (dict, list, tuple)) and not value)
@@ -119,15 +125,23 @@ class Namer:
         return name
 
 
-def encode(entries: list[Entry]) -> bytes:
+def encode(entries: list[Entry], custom: Any = None) -> bytes:
+    """`custom` is the user's. Raises Error (invalid argument) if it is not of JSON's types."""
     made = [
         {key: value for key, value in dataclasses.asdict(e).items() if value not in ("", None, ())} for e in entries
     ]
-    return json.dumps({"version": _VERSION, "leaves": made}, separators=(",", ":"), allow_nan=False).encode("ascii")
+    index = {"version": _VERSION, "leaves": made, **({} if custom is None else {"custom": custom})}
+    try:
+        return json.dumps(index, separators=(",", ":"), allow_nan=False).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Error(
+            Code.INVALID_ARGUMENT, f"custom_metadata is not of JSON's types: {error}; nothing was saved"
+        ) from None
 
 
-def decode(text: bytes) -> list[Entry]:
-    """Raises Error: corrupt if the text cannot be understood, unsupported if it is of a later version."""
+def decode(text: bytes) -> tuple[list[Entry], Any]:
+    """The entries, and `custom`. Raises Error: corrupt if the text cannot be understood, unsupported if it is of a
+    later version."""
     try:
         index = json.loads(text)
         if index["version"] != _VERSION:
@@ -135,7 +149,7 @@ def decode(text: bytes) -> list[Entry]:
                 Code.UNSUPPORTED,
                 f"its index is of version {index['version']}, and this is {_VERSION}; nothing was read",
             )
-        return [_entry(one) for one in index["leaves"]]
+        return [_entry(one) for one in index["leaves"]], index.get("custom")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, Error):
             raise
@@ -155,7 +169,14 @@ def _entry(one: dict[str, Any]) -> Entry:
 def plain(value: Any, path: tuple[Key, ...]) -> Any:
     """A plain object as the index has it. Raises Error (invalid argument) for other objects, with the path."""
     encoder = _tree._Encoder(False, frozenset())
-    node = encoder.node(value, tuple(key for _, key in path))
+    try:
+        node = encoder.node(value, tuple(key for _, key in path))
+    except Error:
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{text_of(tuple(str(key) for _, key in path))} is a {type(value).__module__}.{type(value).__qualname__}, "
+            "which has no safe encoding; save its parts; nothing was saved",
+        ) from None
     if encoder.arrays:
         raise Error(
             Code.INVALID_ARGUMENT,

@@ -22,6 +22,7 @@ from tailrace.jax._processes import Operation
 _NOTHING = "nothing was restored"
 _BATCH_BYTES = 1 << 30  # of boxes that are on the host at one time, if they are not the arrays themselves
 _MOST_DIFFERENCES = 20  # in a sentence
+_NUMBERS = (bool, int, float)
 
 
 @dataclasses.dataclass
@@ -39,12 +40,12 @@ class Source:
         with about(place):
             self.reader = _checkpoint.open_directory(place, name, step)
             try:
-                self.entries = self._index(place)
+                self.entries, self.custom = self._index(place)
             except BaseException:
                 self.reader.close()
                 raise
 
-    def _index(self, place: str) -> list[_leaves.Entry]:
+    def _index(self, place: str) -> tuple[list[_leaves.Entry], Any]:
         nbytes = next((n for name, n, _ in self.reader.regions(0) if name == _leaves.REGION), None)
         if nbytes is None:
             raise Error(
@@ -53,6 +54,10 @@ class Source:
         text = np.empty(nbytes, np.uint8)
         self.reader.read(0, [(_leaves.REGION, text.ctypes.data, nbytes)])
         return _leaves.decode(text.tobytes())
+
+    def described(self) -> Any:
+        """The tree as dicts and lists, with a jax.ShapeDtypeStruct for each array."""
+        return _leaves.nested(self.entries, [_described(entry) for entry in self.entries])
 
     def __enter__(self) -> Source:
         return self
@@ -75,7 +80,8 @@ def restore(
 
     target: a pytree like the one that was saved. The result has its containers. A leaf says what it becomes: a
         jax.Array or a jax.ShapeDtypeStruct with a sharding becomes a jax.Array with that sharding, a NumPy array or a
-        number becomes one. Without a target the result has dicts and lists, and NumPy arrays if there are no shardings.
+        number becomes one, and `...` (Orbax's PLACEHOLDER) stays and is not read. Without a target the result has dicts
+        and lists, and NumPy arrays if there are no shardings.
     shardings: a jax.sharding.Sharding for all arrays, or a pytree of them like the target (without a target: like the
         result). They count more than those of the target.
     step: which epoch of the directory; None for the newest that is whole.
@@ -85,6 +91,23 @@ def restore(
     Raises Error: not found if there is no complete checkpoint, corrupt if it is damaged, invalid argument if it does
     not fit the target. Then the sentence lists every difference.
     """
+    return restore_as(
+        directory, lambda entries: target, shardings=shardings, step=step, partial=partial, cast=cast, name=name
+    )
+
+
+def restore_as(
+    directory: str | os.PathLike[str],
+    target_of: Callable[[list[_leaves.Entry]], Any],
+    *,
+    shardings: Any,
+    step: int | None,
+    partial: bool,
+    cast: bool,
+    name: str | None = None,
+) -> Any:
+    """As restore, with a target that depends on the checkpoint's leaves. A failure of target_of ends it on all
+    processes."""
     operation = Operation()
     failure: BaseException | None = None
     source: Source | None = None
@@ -109,7 +132,7 @@ def restore(
                     f"'{place}' has run {source.reader.run} of epoch {told[0]} on this process, and run {told[1]} on "
                     f"process 0; {_NOTHING}",
                 )
-            made = _read(source, target, shardings, partial, cast)
+            made = _read(source, target_of(source.entries), shardings, partial, cast)
         except Exception as error:
             failure = error
         _wait_for_all(operation, failure)
@@ -123,7 +146,7 @@ def metadata(directory: str | os.PathLike[str], *, step: int | None = None, name
     """The tree of a checkpoint as dicts and lists, with a jax.ShapeDtypeStruct for each array. Reads no array. For one
     process alone, not collective."""
     with Source(_arguments.path(directory, "directory", _NOTHING), step, name) as source:
-        return _leaves.nested(source.entries, [_described(entry) for entry in source.entries])
+        return source.described()
 
 
 def latest_step(directory: str | os.PathLike[str], *, name: str | None = None) -> int | None:
@@ -139,8 +162,8 @@ def latest_step(directory: str | os.PathLike[str], *, name: str | None = None) -
 
 def _described(entry: _leaves.Entry) -> Any:
     if entry.kind in ("plain", "empty"):
-        return _plain(entry).finish()
-    return jax.ShapeDtypeStruct(entry.shape, _leaves.type_of(entry))
+        return plain_value(entry)
+    return jax.ShapeDtypeStruct(*(key_type(entry) if entry.kind == "prng" else (entry.shape, _leaves.type_of(entry))))
 
 
 def _wait_for_all(operation: Operation, failure: BaseException | None) -> None:
@@ -153,7 +176,7 @@ def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool
         wanted = _without_target(entries, shardings)
         return _leaves.nested(entries, list(_filled(source.reader, entries, wanted)))
     leaves, structure = jax.tree_util.tree_flatten_with_path(target)
-    names = [tuple(str(key) for _, key in _leaves.keys_of(path)) for path, _ in leaves]
+    names = [_leaves.names_of(path) for path, _ in leaves]
     known = {entry.names: entry for entry in source.entries}
     spread = _spread(shardings, target, structure)
     differences = [f"{_leaves.text_of(n)} is not in the checkpoint" for n in names if not _is_leaf(known.get(n))]
@@ -206,7 +229,7 @@ def _without_target(entries: list[_leaves.Entry], shardings: Any) -> list[_Wante
     by_name: dict[tuple[str, ...], Any] = {}
     if shardings is not None and one is None:
         for path, sharding in jax.tree_util.tree_flatten_with_path(shardings)[0]:
-            by_name[tuple(str(key) for _, key in _leaves.keys_of(path))] = sharding
+            by_name[_leaves.names_of(path)] = sharding
     wanted = []
     for entry in entries:
         sharding = by_name.get(entry.names, one)
@@ -223,19 +246,22 @@ def _without_target(entries: list[_leaves.Entry], shardings: Any) -> list[_Wante
 
 def _for_leaf(entry: _leaves.Entry, leaf: Any, sharding: Any, cast: bool) -> _Wanted:
     """Raises ValueError, with the difference, if what was saved does not fit the leaf."""
-    if _leaves.is_random_key(leaf) != (entry.kind == "prng"):
+    if leaf is ...:
+        return _Wanted([], lambda: leaf)
+    if _leaves.is_random_key(leaf) != (entry.kind == "prng") and not _is_key_data(entry, leaf):
         raise ValueError(f"{entry.text} is random keys on one side only")
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-        return _for_plain(entry, leaf)
+        return _for_plain(entry, leaf, cast)
     if entry.kind == "plain":
-        value = np.asarray(_plain(entry).finish())
+        value = np.asarray(plain_value(entry))
         if value.shape != tuple(leaf.shape) or value.dtype.kind not in "biufc":
             raise ValueError(f"{entry.text} was saved as {value.tolist()!r}, and the target has an array")
         return _placed_value(value.astype(leaf.dtype), leaf, sharding, entry)
     if entry.kind == "prng":
-        if entry.shape[: len(leaf.shape)] != tuple(leaf.shape):
+        shape, keys = key_type(entry)
+        if not _is_key_data(entry, leaf) and (shape != tuple(leaf.shape) or keys != leaf.dtype):
             raise ValueError(
-                f"{entry.text} was saved with the shape of data {entry.shape}, the target's is {leaf.shape}"
+                f"{entry.text} was saved as {keys} of shape {shape}, the target's is {leaf.dtype} of shape {leaf.shape}"
             )
         return _random_keys(entry, sharding or getattr(leaf, "sharding", None) or _own_device(entry))
     if entry.shape != tuple(leaf.shape):
@@ -252,18 +278,40 @@ def _for_leaf(entry: _leaves.Entry, leaf: Any, sharding: Any, cast: bool) -> _Wa
     return _jax_array(entry, sharding or getattr(leaf, "sharding", None) or _own_device(entry), leaf.dtype)
 
 
-def _for_plain(entry: _leaves.Entry, leaf: Any) -> _Wanted:
+def _is_key_data(entry: _leaves.Entry, leaf: Any) -> bool:
+    """Whether the leaf describes the data of these keys. That is how Orbax's to_shape_dtype_struct describes keys."""
+    described = entry.kind == "prng" and isinstance(leaf, jax.ShapeDtypeStruct)
+    return described and leaf.shape == entry.shape and leaf.dtype == _leaves.type_of(entry)
+
+
+def _for_plain(entry: _leaves.Entry, leaf: Any, cast: bool) -> _Wanted:
+    """A number becomes a number of another type if that loses nothing, or if the caller asks for it (`cast`)."""
     if entry.kind == "plain":
-        value = _plain(entry).finish()
-        if type(value) is not type(leaf) and not (isinstance(value, (int, float)) and isinstance(leaf, (int, float))):
+        value = plain_value(entry)
+        if type(value) is type(leaf):
+            return _Wanted([], lambda: value)
+        if not isinstance(value, _NUMBERS) or not isinstance(leaf, _NUMBERS) or _loses(value, leaf, cast):
             raise ValueError(f"{entry.text} was saved as {value!r}, the target's is {leaf!r}")
-        return _Wanted([], lambda: value if type(value) is type(leaf) else type(leaf)(value))
-    if entry.shape or not isinstance(leaf, (bool, int, float, complex)):
+        return _Wanted([], lambda: type(leaf)(value))
+    if entry.shape or not isinstance(leaf, (*_NUMBERS, complex)):
         raise ValueError(f"{entry.text} was saved as an array of shape {entry.shape}, the target's is {leaf!r}")
     wanted = _numpy_array(entry)
     finish = wanted.finish
-    wanted.finish = lambda: type(leaf)(finish()[()])
+
+    def number() -> Any:
+        value = finish()[()]
+        if _loses(value, leaf, cast):
+            raise Error(
+                Code.INVALID_ARGUMENT, f"{entry.text} was saved as {value!r}, the target's is {leaf!r}; {_NOTHING}"
+            )
+        return type(leaf)(value)
+
+    wanted.finish = number
     return wanted
+
+
+def _loses(value: Any, leaf: Any, cast: bool) -> bool:
+    return not cast and bool(np.isfinite(value)) and type(leaf)(value) != value
 
 
 def _own_device(entry: _leaves.Entry) -> Any:
@@ -275,11 +323,24 @@ def _own_device(entry: _leaves.Entry) -> Any:
     return jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
 
-def _plain(entry: _leaves.Entry) -> _Wanted:
+def plain_value(entry: _leaves.Entry) -> Any:
+    """The plain object or the empty container that the index has."""
     if entry.kind == "empty":
-        made: Any = {"dict": {}, "list": []}.get(str(entry.value))
-        return _Wanted([], lambda: made)
-    value = _tree.decode(entry.value[0], None)
+        return {"dict": {}, "list": []}.get(str(entry.value))
+    return _tree.decode(entry.value[0], None)
+
+
+def key_type(entry: _leaves.Entry) -> tuple[tuple[int, ...], Any]:
+    """Shape and type of an array of random keys, whose entry has those of its data."""
+    keys = jax.eval_shape(
+        lambda data: jax.random.wrap_key_data(data, impl=entry.value),
+        jax.ShapeDtypeStruct(entry.shape, _leaves.type_of(entry)),
+    )
+    return keys.shape, keys.dtype
+
+
+def _plain(entry: _leaves.Entry) -> _Wanted:
+    value = plain_value(entry)
     return _Wanted([], lambda: value)
 
 

@@ -4,10 +4,11 @@ The steps of a save, on every process:
 
   1. stage   names the leaves and takes this process's pieces of them. An asynchronous save copies them, since the
              program may give the memory of its arrays to JAX again (donation)
-  2. place   the processes tell process 0 how long their runs are; it begins the files under unfinished names and
-             answers where each run begins
-  3. write   each process writes its pieces straight from memory, and syncs
-  4. commit  process 0 gets the checksums, writes tables and the index, syncs and commits
+  2. place   the processes tell process 0 how long their tables and runs are; it begins the files under unfinished
+             names and answers where each of them begins (_layout.arrange)
+  3. write   each process writes its pieces straight from memory, and its tables of them, and syncs. The index is in a
+             table of process 0
+  4. commit  process 0 gets the shapes and checksums, and commits
   5. told    all processes learn how it ended
 
 A failure on one process ends the save on all of them at the next step. Until the commit nothing exists that a restore
@@ -17,6 +18,7 @@ would take. Steps 2 to 5 run in the background if the save is asynchronous.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import threading
 import time
@@ -27,7 +29,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tailrace import _arguments, _core
+from tailrace import _arguments, _core, _layout
 from tailrace._errors import Code, Error, sentence_of
 from tailrace.jax import _leaves, _pieces
 from tailrace.jax._processes import Operation
@@ -45,6 +47,7 @@ class _Staged:
     """What a process saves."""
 
     entries: list[_leaves.Entry] = dataclasses.field(default_factory=list)
+    index: bytes = b""  # on process 0
     slots: list[list[_pieces.Piece]] = dataclasses.field(default_factory=lambda: [[]])
     # Checksums of arrays that each process has for itself, which must be alike.
     alike: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -101,16 +104,20 @@ class Saver:
         self._kept: dict[tuple[str, int], Any] = {}
         self._last: Future[None] | None = None
 
-    def save(self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None) -> None:
-        """Returns when the checkpoint is complete and durable."""
+    def save(
+        self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None, custom: Any = None
+    ) -> None:
+        """Returns when the checkpoint is complete and durable. `custom` is Orbax's custom_metadata, of JSON's types."""
         self.wait()
-        operation, failure, staged, place = self._begin(directory, tree, copy=False)
+        operation, failure, staged, place = self._begin(directory, tree, custom, copy=False)
         self._run(operation, place, step, staged, failure)
 
-    def async_save(self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None) -> Save:
+    def async_save(
+        self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None, custom: Any = None
+    ) -> Save:
         """Returns when the tree is copied. If this process cannot save the tree, the Save raises that."""
         self.wait()
-        operation, failure, staged, place = self._begin(directory, tree, copy=True)
+        operation, failure, staged, place = self._begin(directory, tree, custom, copy=True)
         self._last = _thread.submit(self._run, operation, place, step, staged, failure)
         return Save(self._last)
 
@@ -125,11 +132,14 @@ class Saver:
         self.wait()
         self._kept.clear()
 
-    def _begin(self, directory: Any, tree: Any, copy: bool) -> tuple[Operation, BaseException | None, _Staged, str]:
+    def _begin(
+        self, directory: Any, tree: Any, custom: Any, copy: bool
+    ) -> tuple[Operation, BaseException | None, _Staged, str]:
         operation = Operation()
         try:
             place = os.path.abspath(_arguments.path(directory, "directory", _INTACT))
             staged = _stage(tree, operation)
+            staged.index = _leaves.encode(staged.entries, custom) if operation.rank == 0 else b""
             if copy:
                 self._copy(staged)
             return operation, None, staged, place
@@ -157,25 +167,25 @@ class Saver:
         epoch: _core.DirectEpoch | None = None
         try:
             shapes = [[piece.shape for piece in slot] for slot in staged.slots]
-            tail = [(_leaves.REGION, _leaves.encode(staged.entries))] if operation.rank == 0 else []
+            tail = [(_leaves.REGION, staged.index)] if operation.rank == 0 else []
             first, ranks = _ranks(operation, staged, failure)
-            files = [self._files_of(first + i, ranks) for i in range(len(shapes))]
 
-            runs: list[Any] = []
+            needs: list[tuple[int, list[int]]] = []
             try:
                 for i, slot in enumerate(shapes):
                     names = [(name, len(text)) for name, text in tail] if i == 0 else []
-                    runs.append([_core.head_bytes(slot, names), _core.run_bytes(slot, len(files[i]))])
+                    runs = _core.run_bytes(slot, len(_layout.files_of(first + i, ranks, self._files)))
+                    needs.append((_core.head_bytes(slot, names), runs))
             except Exception as error:
                 failure = error  # a name that is too long, for example
-            told, why = _gather(operation, runs, failure)
+            told, why = _gather(operation, needs, failure)
             answers: list[Any] = [why] * operation.size
             if operation.rank == 0 and why is None:
                 try:
                     if self.waits_for_directory:
                         _wait_for(place)
                     epoch = _core.DirectEpoch(place, self._name, _number(place, step), self._files, ranks)
-                    answers = self._places(told, epoch, ranks)
+                    answers = self._places(told, epoch)
                 except Exception as error:
                     failure, answers = error, [_told(0, error)] * operation.size
             answer = operation.scatter(answers)
@@ -183,17 +193,16 @@ class Saver:
 
             written: list[Any] = []
             try:
-                for i, pieces in enumerate(staged.slots):
-                    places = [(answer[0][f], offset) for f, offset in zip(files[i], answer[1][i], strict=True)]
-                    written.append([shapes[i], self._write(pieces, places), answer[1][i]])
+                for i, (pieces, place_of_slot) in enumerate(zip(staged.slots, answer, strict=True)):
+                    entry = self._write(first + i, ranks, pieces, tail if i == 0 else [], *place_of_slot)
+                    written.append([shapes[i], entry])
             except Exception as error:
                 failure = error
             told, why = _gather(operation, written, failure)
             if epoch is not None and why is None:
                 try:
                     slots = [slot for of_process in told for slot in of_process]
-                    entries = [(*slot, tail if i == 0 else []) for i, slot in enumerate(slots)]
-                    epoch.commit(entries, _core.CheckedArrays.check([regions for regions, _, _ in slots]))
+                    epoch.commit([entry for _, entry in slots], _core.CheckedArrays.check([one for one, _ in slots]))
                 except Exception as error:
                     failure, why = error, _told(0, error)
             _raise_any(failure, operation.broadcast(why))
@@ -201,33 +210,27 @@ class Saver:
             if epoch is not None:
                 epoch.close()
 
-    def _files_of(self, rank: int, ranks: int) -> range:
-        return range(_core.first_file_of(rank, ranks, self._files), _core.last_file_of(rank, ranks, self._files))
+    def _places(self, told: list[Any], epoch: _core.DirectEpoch) -> list[Any]:
+        """For each process, of each of its slots: where its head begins, and of each run the file and the offset."""
+        arranged = iter(_layout.arrange([need for needs in told for need in needs], self._files, epoch.data_start))
+        paths = epoch.paths
+        return [
+            [
+                [place.head, [(paths[file], offset) for file, offset in zip(place.files, place.runs, strict=True)]]
+                for place in itertools.islice(arranged, len(needs))
+            ]
+            for needs in told
+        ]
 
-    def _places(self, told: list[Any], epoch: _core.DirectEpoch, ranks: int) -> list[Any]:
-        """For each process, the files, and for each of its slots where its runs begin: after those of lower ranks, and
-        after all tables."""
-        slots = [slot for runs in told for slot in runs]
-        ends = [epoch.data_start] * self._files
-        for rank, (head, _) in enumerate(slots):
-            ends[self._files_of(rank, ranks)[0]] += head
-        offsets: list[list[int]] = []
-        for rank, (_, run_bytes) in enumerate(slots):
-            of_rank = self._files_of(rank, ranks)
-            offsets.append([ends[f] for f in of_rank])
-            for f, nbytes in zip(of_rank, run_bytes, strict=True):
-                ends[f] += nbytes
-        answers, first = [], 0
-        for runs in told:
-            answers.append([epoch.paths, offsets[first : first + len(runs)]])
-            first += len(runs)
-        return answers
-
-    def _write(self, slot: list[_pieces.Piece], places: list[tuple[str, int]]) -> list[list[int]]:
-        shapes = [piece.shape for piece in slot]
-        addresses = [piece.memory.ctypes.data for piece in slot]
+    def _write(
+        self, rank: int, ranks: int, pieces: list[_pieces.Piece], tail: list[Any], head: int, places: list[Any]
+    ) -> Any:
+        shapes = [piece.shape for piece in pieces]
+        addresses = [piece.memory.ctypes.data for piece in pieces]
         nice = 10 if threading.current_thread() is not threading.main_thread() else 0
-        return _core.write_runs(shapes, addresses, places, self._threads, self._buffer_bytes, nice)
+        runs = [(path, offset) for path, offset in places]
+        how = (self._threads, self._buffer_bytes, nice)
+        return _core.write_stream(rank, ranks, shapes, tail, addresses, head, runs, *how)
 
 
 # ---- what a process has ----------------------------------------------------------------------------------

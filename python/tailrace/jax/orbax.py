@@ -8,7 +8,9 @@
         state = manager.restore(manager.latest_step(), args=TailraceRestore(state))
 
 Orbax owns steps, retention, and the atomic rename of a step's directory. An item's directory has tailrace's K files and
-nothing else.
+nothing else. A program that has StandardSave, StandardRestore, PyTreeSave or PyTreeRestore keeps them with
+
+    ocp.CheckpointManager(directory, options=options, handler_registry=registry(default=TailraceHandler(files=4)))
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
-from tailrace._errors import Code, Error
-from tailrace.jax import _restore
+from tailrace.jax import _orbax_arguments, _restore
+from tailrace.jax._orbax_arguments import TreeMetadata
 from tailrace.jax._save import Save, Saver
+
+__all__ = ["TailraceHandler", "TailraceRestore", "TailraceSave", "TreeMetadata", "registry"]
 
 # Orbax numbers the steps, in the names of directories.
 _STEP = 0
@@ -41,30 +45,29 @@ class TailraceHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     async def async_save(self, directory: Any, args: Any) -> list[Save]:
         """Returns when the tree is copied. The futures are done when the files are durable."""
-        return [self._saver.async_save(await _created(directory), _item(args), step=_STEP)]
+        place = await _created(directory)
+        tree = _orbax_arguments.to_save(args)
+        return [self._saver.async_save(place, tree, step=_STEP, custom=getattr(args, "custom_metadata", None))]
 
     def save(self, directory: Any, args: Any) -> None:
-        self._saver.save(os.fspath(directory), _item(args), step=_STEP)
+        custom = getattr(args, "custom_metadata", None)
+        self._saver.save(os.fspath(directory), _orbax_arguments.to_save(args), step=_STEP, custom=custom)
 
     def restore(self, directory: Any, args: Any = None) -> Any:
-        args = TailraceRestore() if args is None else args
-        given = {
-            field.name: getattr(args, field.name)
-            for field in dataclasses.fields(args)
-            if field.name not in ("item", *_OPTIONS) and getattr(args, field.name)
-        }
-        if given:
-            raise Error(
-                Code.UNSUPPORTED,
-                f"{type(args).__name__} with {', '.join(sorted(given))}: TailraceRestore has what this handler knows; "
-                "nothing was restored",
-            )
-        options = {name: getattr(args, name, default) for name, default in _OPTIONS.items()}
-        return _restore.restore(os.fspath(directory), args.item, step=_STEP, **options)
+        given = TailraceRestore() if args is None else args
+        return _restore.restore_as(
+            os.fspath(directory),
+            lambda entries: _orbax_arguments.to_restore(given, entries),
+            shardings=_orbax_arguments.shardings_of(given),
+            step=_STEP,
+            partial=getattr(given, "partial", False) or getattr(given, "partial_restore", False),
+            cast=getattr(given, "cast", True),
+        )
 
-    def metadata(self, directory: Any) -> Any:
-        """The tree as dicts and lists, with a jax.ShapeDtypeStruct for each array."""
-        return _restore.metadata(os.fspath(directory), step=_STEP)
+    def metadata(self, directory: Any) -> TreeMetadata:
+        """What was saved, without reading an array."""
+        with _restore.Source(os.fspath(directory), _STEP, None) as source:
+            return TreeMetadata(source.described(), source.custom)
 
     def finalize(self, directory: Any) -> None:
         """Does nothing: the files are complete when the futures are done."""
@@ -76,24 +79,44 @@ class TailraceHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 @ocp.args.register_with_handler(TailraceHandler, for_save=True)
 @dataclasses.dataclass
 class TailraceSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """item: the pytree to save."""
+    """item: the pytree to save.
+
+    save_args: a pytree like it, of Orbax's SaveArgs or None. Their `dtype` converts arrays.
+    custom_metadata: an object of JSON's types, which `item_metadata` gives back.
+    """
 
     item: Any
+    save_args: Any = None
+    custom_metadata: Any = None
 
 
 @ocp.args.register_with_handler(TailraceHandler, for_restore=True)
 @dataclasses.dataclass
 class TailraceRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """What tailrace.jax.restore takes: the target, its shardings, whether the target may lack leaves, and whether
-    element types are converted, as Orbax does."""
+    element types are converted, as Orbax does.
+
+    restore_args: a pytree of Orbax's RestoreArgs, which count more than the leaves of the target.
+    """
 
     item: Any = None
     shardings: Any = None
     partial: bool = False
     cast: bool = True
+    restore_args: Any = None
 
 
-_OPTIONS: dict[str, Any] = {"shardings": None, "partial": False, "cast": True}
+def registry(**handlers: TailraceHandler) -> Any:
+    """For CheckpointManager's `handler_registry`: the handler of each item, with Orbax's arguments for pytrees as well
+    as tailrace's. An item without a name has the name `default`."""
+    made = ocp.handlers.DefaultCheckpointHandlerRegistry()
+    for item, handler in handlers.items():
+        for args in (TailraceSave, TailraceRestore, *_ORBAX_ARGUMENTS):
+            made.add(item, args, handler)
+    return made
+
+
+_ORBAX_ARGUMENTS = (ocp.args.StandardSave, ocp.args.StandardRestore, ocp.args.PyTreeSave, ocp.args.PyTreeRestore)
 
 
 async def _created(directory: Any) -> str:
@@ -101,11 +124,3 @@ async def _created(directory: Any) -> str:
     if hasattr(directory, "await_creation"):
         directory = await directory.await_creation()
     return str(os.fspath(directory))
-
-
-def _item(args: Any) -> Any:
-    if getattr(args, "save_args", None):
-        raise Error(
-            Code.UNSUPPORTED, "save_args are Orbax's own: the handler saves arrays as they are; nothing was saved"
-        )
-    return args.item

@@ -21,13 +21,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from tailrace import _core, _leaves
+from tailrace import _core, _layout, _leaves
 from tailrace._errors import Code, Error
 from tailrace.torch import _among
 
 Shape = tuple[str, int, _leaves.Piece | None]
-
-_BLOCK_BYTES = 4096  # in the files, heads and data begin at multiples of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +111,7 @@ def write(
     if failure is None:
         try:
             need = Need(
-                _core.run_bytes(shapes, _files_of(rank, ranks, files)),
+                _core.run_bytes(shapes, len(_layout.files_of(rank, ranks, files))),
                 _core.head_bytes(shapes, [(name, len(content)) for name, content in tail]),
                 _digest([layout, _core.shapes_digest(shapes).to_bytes(8, "little")]),
                 None if epoch is None else Files(epoch.paths, epoch.data_start, room, known),
@@ -157,34 +155,18 @@ def commit(epoch: _core.DirectEpoch, ranks: list[Written], known: _core.CheckedA
 
 
 def arrange(ranks: list[Need], files: int) -> list[Place] | list[tuple[int, str]]:
-    """Where each rank writes: in every file first the heads, in the ranks' order, then the runs. If ranks
-    have given up: the first of them and why, for every rank. Pure."""
+    """Where each rank writes. If ranks have given up: the first of them and why, for every rank. Pure."""
     failed = _first_failure([need.why for need in ranks])
     if failed is not None:
         return [failed] * len(ranks)
     known = next(need.files for need in ranks if need.files is not None)
     layouts = _digest([need.layout for need in ranks])
-    ends = [known.data_start] * files
-    ends[0] += -(-known.room // _BLOCK_BYTES) * _BLOCK_BYTES
-    heads = []
-    for rank, need in enumerate(ranks):
-        first = _core.first_file_of(rank, len(ranks), files)
-        heads.append(ends[first])
-        ends[first] += need.head
-    places = []
-    for rank, need in enumerate(ranks):
-        first = _core.first_file_of(rank, len(ranks), files)
-        mine = range(first, first + len(need.runs))
-        offsets = [ends[file] for file in mine]
-        for file, nbytes in zip(mine, need.runs, strict=True):
-            ends[file] += nbytes
-        paths = [known.paths[file] for file in mine]
-        places.append(Place(paths, heads[rank], offsets, layouts, layouts == known.known))
-    return places
-
-
-def _files_of(rank: int, ranks: int, files: int) -> int:
-    return _core.last_file_of(rank, ranks, files) - _core.first_file_of(rank, ranks, files)
+    needs = [(need.head, need.runs) for need in ranks]
+    places = _layout.arrange(needs, files, known.data_start, known.room)
+    return [
+        Place([known.paths[file] for file in place.files], place.head, place.runs, layouts, layouts == known.known)
+        for place in places
+    ]
 
 
 def _digest(parts: list[bytes]) -> bytes:

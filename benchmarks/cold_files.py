@@ -1,0 +1,55 @@
+"""What the benchmarks of checkpoints do before a load, and how they measure memory: files that are dropped from the
+page cache, how much of them is cached, and the most memory that a process had."""
+
+import ctypes
+import mmap
+import os
+
+
+def drop_from_cache(place):
+    for directory, _, names in os.walk(place):
+        for name in names:
+            file = os.open(os.path.join(directory, name), os.O_RDONLY)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+
+
+def cached_share(place):
+    """The share of the files that lies in the page cache."""
+    cached = pages = 0
+    for directory, _, names in os.walk(place):
+        for name in names:
+            path = os.path.join(directory, name)
+            size = os.path.getsize(path)
+            if size == 0:
+                continue
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE) as mapped:
+                states = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+                first = ctypes.c_char.from_buffer(mapped)
+                place_of_it = ctypes.c_void_p(ctypes.addressof(first))
+                failed = ctypes.CDLL(None).mincore(place_of_it, ctypes.c_size_t(size), states)
+                del first
+            if failed:
+                return float("nan")  # not known
+            cached += sum(state & 1 for state in states)
+            pages += len(states)
+    return cached / max(1, pages)
+
+
+class PeakMemory:
+    """The most memory that this process had above its memory at the start, by the kernel's high-water
+    mark."""
+
+    def __enter__(self):
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        self.start = self.read("VmRSS")
+        return self
+
+    def __exit__(self, *exception):
+        self.bytes = max(0, self.read("VmHWM") - self.start)
+
+    @staticmethod
+    def read(field):
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith(field + ":"))
