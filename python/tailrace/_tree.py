@@ -16,6 +16,7 @@ import base64
 import collections
 import dataclasses
 import datetime
+import io
 import json
 import math
 import pathlib
@@ -233,6 +234,7 @@ _PLAIN: list[tuple[type, str, Callable[[Any], Any]]] = [
     (complex, "complex", lambda v: [repr(v.real), repr(v.imag)]),
     (bytes, "bytes", lambda v: base64.b64encode(v).decode()),
     (bytearray, "bytearray", lambda v: base64.b64encode(v).decode()),
+    (io.BytesIO, "BytesIO", lambda v: [base64.b64encode(v.getbuffer()).decode(), v.tell()]),
     (range, "range", lambda v: [v.start, v.stop, v.step]),
     (slice, "slice", lambda v: [v.start, v.stop, v.step]),
     (datetime.date, "date", lambda v: v.isoformat()),
@@ -462,6 +464,12 @@ def _scalar(build: Any, node: Any, value: Any) -> Any:
     return np.frombuffer(bytes.fromhex(value), array.dtype, count=1)[0]
 
 
+def _bytes_io(content: str, position: int) -> io.BytesIO:
+    made = io.BytesIO(base64.b64decode(content, validate=True))
+    made.seek(position)
+    return made
+
+
 def _float(text: str) -> float:
     if text not in ("nan", "inf", "-inf"):
         raise ValueError(f"{text!r} is no float")
@@ -481,6 +489,7 @@ _MAKERS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "complex": lambda build, node, v: complex(float(v[0]), float(v[1])),
     "bytes": lambda build, node, v: base64.b64decode(v, validate=True),
     "bytearray": lambda build, node, v: bytearray(base64.b64decode(v, validate=True)),
+    "BytesIO": lambda build, node, v: _bytes_io(*v),
     "range": lambda build, node, v: range(*v),
     "date": lambda build, node, v: datetime.date.fromisoformat(v),
     "time": lambda build, node, v: datetime.time.fromisoformat(v).replace(fold=node["fold"]),
