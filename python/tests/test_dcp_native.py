@@ -82,6 +82,16 @@ def test_overwrite_and_save_id_are_those_of_dcps_own_writer(tmp_path: Path) -> N
     assert same(load_native(blank(sample()), tmp_path / "FileSystemWriter"), sample(3))
 
 
+def test_a_load_has_the_id_that_dcps_own_reader_gives_it(tmp_path: Path) -> None:
+    for make in (FileSystemWriter, StorageWriter):
+        dcp.save(sample(1), storage_writer=make(tmp_path / make.__name__))
+        reader = StorageReader(tmp_path / make.__name__)
+        first = reader.load_id
+        assert reader.read_metadata().storage_meta.load_id == first
+        reader.reset()
+        assert reader.read_metadata().storage_meta.load_id == reader.load_id != first
+
+
 def test_what_was_put_in_the_place_of_ours_by_dcp_is_dcps(tmp_path: Path) -> None:
     save(sample(1), tmp_path / "c")
     save_native(sample(2), tmp_path / "c")
