@@ -67,7 +67,7 @@ def test_overwrite_and_save_id_are_those_of_dcps_own_writer(tmp_path: Path) -> N
         refusing: Any = make(tmp_path / make.__name__, overwrite=False)
         ids = {refusing.save_id}
         dcp.save(sample(1), storage_writer=refusing)
-        with pytest.raises(dcp.CheckpointException, match="overwrite"):
+        with pytest.raises(dcp.CheckpointException, match="Checkpoint already exists"):
             dcp.save(sample(2), storage_writer=refusing)
         again: Any = make(tmp_path / make.__name__)
         metadata = dcp.save(sample(3), checkpoint_id=tmp_path / make.__name__, storage_writer=again)

@@ -545,7 +545,11 @@ def _check_free(place: str, native: str | None) -> None:
             if error.code is Code.NOT_FOUND:
                 return
             raise
-    raise Error(Code.ALREADY_EXISTS, f"'{place}' holds a checkpoint, and overwrite is False; nothing was saved")
+    raise Error(
+        Code.ALREADY_EXISTS,
+        # It begins as the message of DCP's own writer does, which programs may look for.
+        f"Checkpoint already exists in '{place}', and overwrite is False; nothing was saved",
+    )
 
 
 def _working_directory() -> str:
