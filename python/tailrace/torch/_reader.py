@@ -45,6 +45,7 @@ class StorageReader(_Reader):
     """Reads DCP checkpoints of tailrace.torch.StorageWriter, or of DCP's own writer.
 
     path: the checkpoint's directory. The checkpoint_id of dcp.load overrides it.
+    name: that of StorageWriter, needed only if the directory holds checkpoints of several jobs.
     trust_pickle: also hand byte entries to the planner that torch does not load with
         weights_only=True. The planner unpickles them, so they may run any code. Without it they
         raise Error (unsupported).
