@@ -19,9 +19,9 @@ Failures raise tailrace.Error.
 from tailrace._checkpoint import Checkpoint, LazyArray, read
 from tailrace._core import version as __version__
 from tailrace._errors import Code, Error
+from tailrace._marks import List, Shard
 from tailrace._restore import Differences
 from tailrace._session import Epoch, Session, State, open
-from tailrace._tree import List, Shard
 
 __all__ = [
     "Checkpoint",

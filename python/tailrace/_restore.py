@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tailrace import _core, _leaves, _tree
+from tailrace import _core, _leaves, _marks, _tree
 from tailrace._errors import Code, Error
 
 _MOST_SHOWN = 20
@@ -47,7 +47,7 @@ class Plan:
     # None: a name that one side lacks is a difference like any other.
     left_out: Differences | None = None
     converts: bool = False
-    lists: list[tuple[_tree.ArrayRef, _tree.List]] = dataclasses.field(default_factory=list)
+    lists: list[tuple[_tree.ArrayRef, _marks.List]] = dataclasses.field(default_factory=list)
     # By region: a storage that was saved whole, and the program's tensors that were views of it.
     views: dict[str, tuple[_tree.ArrayRef, list[tuple[Any, Any]]]] = dataclasses.field(default_factory=dict)
     # By region, if the checkpoint is in memory already: the source of the program's arrays.
@@ -181,9 +181,9 @@ def _compare(
     if view is not None:
         return _compare_view(node, view, target, path, plan)
     ref = _tree.array_of(node)
-    if isinstance(target, _tree.List) or (ref is not None and ref.is_list):
+    if isinstance(target, _marks.List) or (ref is not None and ref.is_list):
         return _compare_list(ref, target, path, plan)
-    if ref is not None or isinstance(target, _tree.Shard) or _leaves.is_array(target):
+    if ref is not None or isinstance(target, _marks.Shard) or _leaves.is_array(target):
         return _compare_array(ref, target, path, plan)
     members = members_of(node)
     if isinstance(target, dict) and isinstance(members, dict):
@@ -226,7 +226,7 @@ def _compare(
 
 def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
     where = _tree.path_text(path)
-    array = target.own if isinstance(target, _tree.Shard) else target
+    array = target.own if isinstance(target, _marks.Shard) else target
     if ref is None or not _leaves.is_array(array):
         plan.differences.append(f"{where} is an array {'here' if ref is None else 'in the checkpoint'} only")
         return
@@ -237,7 +237,7 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
     fits = dtype == ref.dtype or (plan.converts and _leaves.may_convert(ref.dtype, dtype))
     if not fits:
         plan.differences.append(f"{where} is of {ref.dtype} in the checkpoint, and of {dtype} here")
-    wanted_shape = tuple(target.global_shape) if isinstance(target, _tree.Shard) else shape
+    wanted_shape = tuple(target.global_shape) if isinstance(target, _marks.Shard) else shape
     saved_shape = ref.global_shape or ref.shape
     if wanted_shape != saved_shape:
         plan.differences.append(f"{where} has shape {saved_shape} in the checkpoint, and {wanted_shape} here")
@@ -253,7 +253,7 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
         plan.differences.append(f"{where}: {error}")
         return
     box = None
-    if isinstance(target, _tree.Shard):
+    if isinstance(target, _marks.Shard):
         box = (tuple(target.offset), shape)
     elif ref.global_shape is not None:
         box = ((0,) * len(shape), shape)
@@ -262,7 +262,7 @@ def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...
 
 def _compare_list(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
     where = _tree.path_text(path)
-    if ref is None or not ref.is_list or not isinstance(target, _tree.List):
+    if ref is None or not ref.is_list or not isinstance(target, _marks.List):
         plan.differences.append(
             f"{where} is a List {'here' if ref is None or not ref.is_list else 'in the checkpoint'} only"
         )
@@ -315,7 +315,7 @@ def _holds_array(value: Any) -> bool:
         return any(_holds_array(part) for part in value.values())
     if isinstance(value, (list, tuple)):
         return any(_holds_array(part) for part in value)
-    return isinstance(value, (_tree.Shard, _tree.List)) or _leaves.is_array(value)
+    return isinstance(value, (_marks.Shard, _marks.List)) or _leaves.is_array(value)
 
 
 def _names(value: Any, path: tuple[Any, ...]) -> list[str]:

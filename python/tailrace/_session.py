@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace import _arguments, _checkpoint, _core, _files, _leaves, _ranks, _restore, _tree
+from tailrace import _arguments, _checkpoint, _core, _files, _leaves, _marks, _ranks, _restore, _tree
 from tailrace._errors import Code, Error, sentence_of
 
 # A rank that fails waits at most this long for the flush of what it has saved, because other ranks
@@ -236,14 +236,14 @@ class Session:
         regions: list[tuple[str, int, int, Any, Any]] = [(_tree.SKELETON, text.ctypes.data, text.nbytes, None, ())]
         leaves: list[Any] = [text]
         for name, value in arrays.items():
-            if isinstance(value, _tree.List):
+            if isinstance(value, _marks.List):
                 leaf = _leaves.to_save(value.items, name)
                 leaves.append(leaf)
                 regions.append(
                     (name, leaf.address, leaf.nbytes, _leaves.list_piece(leaf, value.items.dtype.itemsize), ())
                 )
                 continue
-            shard = value if isinstance(value, _tree.Shard) else None
+            shard = value if isinstance(value, _marks.Shard) else None
             # What has no piece has no shape in the core, so its bytes must be contiguous.
             leaf = _leaves.to_save(shard.own if shard else value, name, apart=alone or shard is not None)
             leaves.append(leaf)

@@ -67,7 +67,7 @@ def test_overwrite_and_save_id_are_those_of_dcps_own_writer(tmp_path: Path) -> N
         refusing: Any = make(tmp_path / make.__name__, overwrite=False)
         ids = {refusing.save_id}
         dcp.save(sample(1), storage_writer=refusing)
-        with pytest.raises(dcp.CheckpointException, match="overwrite"):
+        with pytest.raises(dcp.CheckpointException, match="Checkpoint already exists"):
             dcp.save(sample(2), storage_writer=refusing)
         again: Any = make(tmp_path / make.__name__)
         metadata = dcp.save(sample(3), checkpoint_id=tmp_path / make.__name__, storage_writer=again)
@@ -80,6 +80,16 @@ def test_overwrite_and_save_id_are_those_of_dcps_own_writer(tmp_path: Path) -> N
     error = refused.value.failures[0][0]
     assert isinstance(error, tailrace.Error) and error.code is tailrace.Code.ALREADY_EXISTS
     assert same(load_native(blank(sample()), tmp_path / "FileSystemWriter"), sample(3))
+
+
+def test_a_load_has_the_id_that_dcps_own_reader_gives_it(tmp_path: Path) -> None:
+    for make in (FileSystemWriter, StorageWriter):
+        dcp.save(sample(1), storage_writer=make(tmp_path / make.__name__))
+        reader = StorageReader(tmp_path / make.__name__)
+        first = reader.load_id
+        assert reader.read_metadata().storage_meta.load_id == first
+        reader.reset()
+        assert reader.read_metadata().storage_meta.load_id == reader.load_id != first
 
 
 def test_what_was_put_in_the_place_of_ours_by_dcp_is_dcps(tmp_path: Path) -> None:

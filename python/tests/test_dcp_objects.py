@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,15 @@ def test_they_are_converted_too(tmp_path: Path) -> None:
     assert repr(tailrace.torch.load(tmp_path / "file.tailrace")["old numpy state"]) == repr(
         objects()["old numpy state"]
     )
+
+
+def test_a_file_in_memory_comes_back_as_it_was(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    losses = io.BytesIO()  # as some training states hold what they save themselves
+    torch.save([1.5, 2.5], losses)
+    save({"losses": losses}, tmp_path / "c")
+    found = load({"losses": io.BytesIO()}, tmp_path / "c")["losses"]
+    assert (found.getvalue(), found.tell()) == (losses.getvalue(), losses.tell())
+    assert not [str(one.message) for one in recwarn if "trust_pickle" in str(one.message)]
 
 
 class Custom:

@@ -93,9 +93,13 @@ def test_plain_objects_of_the_standard_library_need_no_pickle(tmp_path: Path) ->
         "zone": [zone, datetime.timezone.utc],
         "path": Path("/a/b\udcff"),
         "pure": [pathlib.PurePosixPath("a"), pathlib.PureWindowsPath("c:\\a")],
+        "BytesIO": io.BytesIO(b"\0abc"),
     }
+    saved["BytesIO"].seek(2)
     tailrace.torch.save(saved, tmp_path / "f")
     loaded = tailrace.torch.load(tmp_path / "f")
+    files = [loaded.pop("BytesIO"), saved.pop("BytesIO")]
+    assert [(file.getvalue(), file.tell()) for file in files] == [(b"\0abc", 2)] * 2
     assert repr(loaded) == repr(saved) and loaded["deque"].maxlen == 5 and loaded["datetime"].fold == 1
     named = datetime.timezone(datetime.timedelta(0), "mine")
     for odd in (named, datetime.datetime(2026, 1, 1, tzinfo=named)):

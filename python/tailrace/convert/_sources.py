@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 
-from tailrace import _leaves, _tree
+from tailrace import _leaves, _marks, _tree
 from tailrace._checkpoint import Checkpoint, LazyArray
 from tailrace._checkpoint import read as open_checkpoint
 from tailrace._errors import Code, Error
@@ -157,7 +157,7 @@ def _tree_of(checkpoint: Checkpoint, scratch: Scratch, in_pieces: bool) -> Any:
         region = checkpoint._regions[ref.region][1]
         declared = region[4] if region else 0
         gaps, overlap = bool(declared & _leaves.GAPS), bool(declared & _leaves.OVERLAP)
-        return _tree.Shard(array, *piece, gaps=gaps, overlap=overlap)
+        return _marks.Shard(array, *piece, gaps=gaps, overlap=overlap)
 
     if _tree.SKELETON in checkpoint._regions:
         return _tree.decode(checkpoint.skeleton, load)

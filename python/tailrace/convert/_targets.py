@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 import tailrace.torch
-from tailrace import _core, _leaves, _tree
+from tailrace import _core, _leaves, _marks, _tree
 from tailrace._errors import Code, Error
 from tailrace.convert._sources import alone, refused
 from tailrace.torch._durable import remove, sync_directory_of
@@ -178,7 +178,7 @@ def _with_tensors(node: Any, path: tuple[Any, ...]) -> Any:
                 Code.UNSUPPORTED,
                 f"{_tree.path_text(path)} is an array of {node.dtype}, which torch does not have; nothing was written",
             ) from None
-    if isinstance(node, _tree.Shard):
+    if isinstance(node, _marks.Shard):
         raise Error(
             Code.INVALID_ARGUMENT,
             f"{_tree.path_text(path)} is one array of all ranks, and a file of each rank would have no place for it: "
@@ -192,7 +192,7 @@ def _with_tensors(node: Any, path: tuple[Any, ...]) -> Any:
 
 
 def _bytes(node: Any) -> int:
-    if isinstance(node, _tree.Shard):
+    if isinstance(node, _marks.Shard):
         return _bytes(node.array)
     if isinstance(node, (torch.Tensor, np.ndarray)):
         return int(node.nbytes)
@@ -288,7 +288,7 @@ def _write_tailrace(ranks: list[tuple[dict[str, Any], bytes | None]], directory:
             leaves: dict[str, _leaves.Leaf] = {}
             regions: list[Any] = []
             for region, array in arrays.items():
-                shard = array if isinstance(array, _tree.Shard) else None
+                shard = array if isinstance(array, _marks.Shard) else None
                 leaf = leaves[region] = _leaves.to_save(shard.own if shard else array, region)
                 # Only Shards are pieces of one array of all ranks. Other pieces with equal names
                 # are not.

@@ -2,9 +2,9 @@
 running anything.
 
 DCP pickles such objects. If torch would not load the pickle with weights_only=True (NumPy's arrays,
-scalars and random state, frozenset, slice, range), the entry is the object in the package's own
-encoding. That is MARK, the length of the tree in eight bytes, little-endian, the tree, and the
-arrays' bytes in the order in which the tree names them.
+scalars and random state, io.BytesIO, frozenset, slice, range), the entry is the object in the
+package's own encoding. That is MARK, the length of the tree in eight bytes, little-endian, the
+tree, and the arrays' bytes in the order in which the tree names them.
 """
 
 from __future__ import annotations

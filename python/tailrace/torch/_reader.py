@@ -13,13 +13,14 @@ import dataclasses
 import io
 import itertools
 import os
+import uuid
 from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader as _Reader
 from torch.futures import Future
@@ -44,6 +45,7 @@ class StorageReader(_Reader):
     """Reads DCP checkpoints of tailrace.torch.StorageWriter, or of DCP's own writer.
 
     path: the checkpoint's directory. The checkpoint_id of dcp.load overrides it.
+    name: that of StorageWriter, needed only if the directory holds checkpoints of several jobs.
     trust_pickle: also hand byte entries to the planner that torch does not load with
         weights_only=True. The planner unpickles them, so they may run any code. Without it they
         raise Error (unsupported).
@@ -57,16 +59,25 @@ class StorageReader(_Reader):
         self._core: _core.Reader | None = None
         self._native: _native.Reader | None = None  # if DCP's own writer made the checkpoint
         self._metadata: Metadata | None = None
+        self.load_id = str(uuid.uuid4())  # of the current load, as FileSystemReader has it
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
             self._path = _arguments.path(checkpoint_id, "checkpoint_id", "nothing was read")
         self._core = self._native = None
         self._metadata = None
+        self.load_id = str(uuid.uuid4())
 
     # No **kwargs: with them, DCP would ask a rank that has failed once more, for a checkpoint of
     # its own, and leave the other ranks waiting for it.
     def read_metadata(self) -> Metadata:
+        metadata = self._newest_metadata()
+        meta = metadata.storage_meta or StorageMeta()  # an old checkpoint of DCP's own writer has none
+        meta.load_id = self.load_id
+        metadata.storage_meta = meta
+        return metadata
+
+    def _newest_metadata(self) -> Metadata:
         self._core = self._native = None  # as it is now, not at the last load
         native = _native.mark_of(self._path)
         try:

@@ -146,11 +146,16 @@ class StorageWriter(_Writer, _Stager):
     stager: staging memory for dcp.async_save. The default copies before async_save returns.
     overwrite: replace an existing checkpoint, also one of DCP's own writer. Otherwise a save into
         its directory fails with Error (already exists).
+    name: the job's name, a part of the files' names.
+    threads, buffer_bytes: per rank, for writing.
 
-    Making one is collective over the process group. A checkpoint that is saved again replaces the
-    old one when it is complete, not before. An interrupted save leaves nothing that can be loaded.
-    A writer makes one save at a time. A second save waits for an asynchronous one. Beside a save of
-    another thread it fails with Error (busy), on all ranks.
+    Making one is collective over the process group, whichever ranks will save. A rank that saves by
+    itself (no_dist=True) makes its writer with StorageWriter.alone(path).
+
+    A checkpoint that is saved again replaces the old one when it is complete, not before. An
+    interrupted save leaves nothing that can be loaded. A writer makes one save at a time. A second
+    save waits for an asynchronous one. Beside a save of another thread it fails with Error (busy),
+    on all ranks.
     """
 
     _synchronize_after_execute = False
@@ -545,7 +550,11 @@ def _check_free(place: str, native: str | None) -> None:
             if error.code is Code.NOT_FOUND:
                 return
             raise
-    raise Error(Code.ALREADY_EXISTS, f"'{place}' holds a checkpoint, and overwrite is False; nothing was saved")
+    raise Error(
+        Code.ALREADY_EXISTS,
+        # It begins as the message of DCP's own writer does, which programs may look for.
+        f"Checkpoint already exists in '{place}', and overwrite is False; nothing was saved",
+    )
 
 
 def _working_directory() -> str:

@@ -7,7 +7,6 @@ the largest tensor only.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Any
 
@@ -17,7 +16,6 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from tailrace import _arguments
-from tailrace._errors import Code, Error
 from tailrace.torch import _durable
 from tailrace.torch._reader import StorageReader
 from tailrace.torch._writer import StorageWriter
@@ -39,18 +37,7 @@ def dcp_to_torch_save(
         planner=_EmptyStateDictLoadPlanner(),  # type: ignore[no-untyped-call]
         no_dist=True,
     )
-    unfinished = target + ".unfinished"
-    try:
-        with open(unfinished, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, target)
-        _durable.sync_directory_of(target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.remove(unfinished)
-        raise Error(Code.IO_ERROR, f"writing '{target}': {error.strerror}; what was there is intact") from error
+    _durable.replace(target, lambda file: torch.save(state, file))
 
 
 def torch_save_to_dcp(
