@@ -24,7 +24,7 @@ ifeq ($(filter $(MPI),mpich openmpi none),)
 $(error MPI=$(MPI) is not known; choose MPI=mpich, MPI=openmpi or MPI=none)
 endif
 
-.PHONY: help setup build demo test test-python wheels bench bench-llm bench-jax bench-planning bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
+.PHONY: help setup build demo test test-python wheels deb bench bench-llm bench-jax bench-planning bench-gpu bench-peers bench-collective bench-levels test-cluster test-scr test-veloc test-fti simulate chaos asan \
     tsan fuzz release-check docs format check-format install clean
 .NOTPARALLEL:
 
@@ -44,6 +44,8 @@ help:
 	@echo '                     virtual environment under ~/.cache/tailrace, made the first time)'
 	@echo '  make wheels        wheels of the Python package in build/wheels, each tested in a Debian without a compiler'
 	@echo '                     (root; PYTHONS="python3.11 python3.12", otherwise 3.10 to 3.14 where they are here)'
+	@echo '  make deb           Debian packages in build/deb, checked with lintian, and installed and tried in a Debian without'
+	@echo '                     a compiler (root, and a network for apt-get)'
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
 	@echo '  make bench-jax     checkpoints of a training state in JAX: tailrace beside Orbax'
 	@echo '  make bench-planning   what a save through DCP costs beside its data, as ranks and tensors grow'
@@ -64,7 +66,8 @@ help:
 	@echo '                     SEED=N begins with that seed, as the line says that is printed for a failure'
 	@echo '  make asan, tsan    build with sanitizers and run the tests that need no MPI'
 	@echo '  make fuzz          run every fuzz target for $(FUZZ_SECONDS) s (FUZZ_SECONDS=N)'
-	@echo '  make release-check what a release needs besides: sanitizers, fuzzing, wheels, the simulated cluster (root)'
+	@echo '  make release-check what a release needs besides: sanitizers, fuzzing, wheels, Debian packages, the simulated'
+	@echo '                     cluster (root)'
 	@echo '  make docs          build the site: build/site/index.html, all pages and references, to be read without a network'
 	@echo '  make format        format the sources;  make check-format  fails when that would change something'
 	@echo '  make install       install into PREFIX (now $(PREFIX))'
@@ -104,6 +107,10 @@ bench:
 wheels:
 	@MPI=none scripts/setup build python clean
 	@PYTHONS='$(PYTHONS)' DCP='$(DCP)' scripts/make_wheels
+
+deb:
+	@MPI=mpich scripts/setup build deb clean
+	@scripts/make_deb
 
 bench-llm:
 	@MPI=none scripts/setup build python

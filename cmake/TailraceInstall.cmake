@@ -5,6 +5,31 @@ include(CMakePackageConfigHelpers)
 
 set(tailrace_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tailrace)
 
+# The libraries and commands that have the names of VELOC's, SCR's and FTI's lie beside our own, or apart: beneath
+# TAILRACE_COMPAT_PREFIX, which is a path below the prefix. Their headers always lie apart.
+set(tailrace_compat_libdir ${CMAKE_INSTALL_LIBDIR})
+set(tailrace_compat_bindir ${CMAKE_INSTALL_BINDIR})
+set(tailrace_compat_rpath "$ORIGIN")
+if(TAILRACE_COMPAT_PREFIX)
+  set(tailrace_compat_libdir ${TAILRACE_COMPAT_PREFIX}/lib)
+  set(tailrace_compat_bindir ${TAILRACE_COMPAT_PREFIX}/bin)
+  file(RELATIVE_PATH tailrace_compat_to_lib /prefix/${tailrace_compat_libdir} /prefix/${CMAKE_INSTALL_LIBDIR})
+  list(APPEND tailrace_compat_rpath "$ORIGIN/${tailrace_compat_to_lib}")
+endif()
+file(RELATIVE_PATH tailrace_compat_bin_to_lib /prefix/${tailrace_compat_bindir} /prefix/${CMAKE_INSTALL_LIBDIR})
+
+# tailrace_compat_package(NAME VERSION): find_package(NAME), for programs whose build asks for that library. The version
+# is that of its interface.
+function(tailrace_compat_package name version)
+  set(directory ${tailrace_compat_libdir}/cmake/${name})
+  file(RELATIVE_PATH tailrace_compat_to_package /prefix/${directory} /prefix/${tailrace_package_dir})
+  configure_file(cmake/${name}Config.cmake.in ${PROJECT_BINARY_DIR}/${name}Config.cmake @ONLY)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/${name}ConfigVersion.cmake
+    VERSION ${version} COMPATIBILITY SameMajorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}Config.cmake ${PROJECT_BINARY_DIR}/${name}ConfigVersion.cmake
+    DESTINATION ${directory})
+endfunction()
+
 set(tailrace_headers include/tailrace.h include/tailrace_status.h include/tailrace.hpp include/tailrace_types.hpp
   include/tailrace_span.hpp)
 install(TARGETS tailrace EXPORT tailraceTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -34,30 +59,22 @@ if(TAILRACE_FORTRAN)
 endif()
 
 if(TARGET veloc_client)
-  set_target_properties(veloc_client PROPERTIES EXPORT_NAME veloc INSTALL_RPATH "$ORIGIN")
+  set_target_properties(veloc_client PROPERTIES EXPORT_NAME veloc INSTALL_RPATH "${tailrace_compat_rpath}")
   set_target_properties(veloc_modules PROPERTIES EXPORT_NAME veloc_modules)
-  install(TARGETS veloc_client veloc_modules EXPORT tailraceVelocTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS veloc_client veloc_modules EXPORT tailraceVelocTargets LIBRARY DESTINATION ${tailrace_compat_libdir})
   install(EXPORT tailraceVelocTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
-  set_target_properties(veloc_backend PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
-  install(TARGETS veloc_backend veloc_inspect RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  # find_package(veloc), for programs whose build asks for VELOC. The version is that of VELOC's interface.
-  install(FILES cmake/velocConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/veloc)
-  write_basic_package_version_file(${PROJECT_BINARY_DIR}/velocConfigVersion.cmake
-    VERSION 1.8.0 COMPATIBILITY SameMajorVersion)
-  install(FILES ${PROJECT_BINARY_DIR}/velocConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/veloc)
+  set_target_properties(veloc_backend PROPERTIES INSTALL_RPATH "$ORIGIN/${tailrace_compat_bin_to_lib}")
+  install(TARGETS veloc_backend veloc_inspect RUNTIME DESTINATION ${tailrace_compat_bindir})
+  tailrace_compat_package(veloc 1.8.0)
 endif()
 
 if(TARGET scr)
-  set_target_properties(scr scrf PROPERTIES INSTALL_RPATH "$ORIGIN")
-  install(TARGETS scr scrf EXPORT tailraceScrTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  set_target_properties(scr_index scr_print PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
-  install(TARGETS scr_index scr_halt scr_print RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  set_target_properties(scr scrf PROPERTIES INSTALL_RPATH "${tailrace_compat_rpath}")
+  install(TARGETS scr scrf EXPORT tailraceScrTargets LIBRARY DESTINATION ${tailrace_compat_libdir})
+  set_target_properties(scr_index scr_print PROPERTIES INSTALL_RPATH "$ORIGIN/${tailrace_compat_bin_to_lib}")
+  install(TARGETS scr_index scr_halt scr_print RUNTIME DESTINATION ${tailrace_compat_bindir})
   install(EXPORT tailraceScrTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
-  # find_package(scr), for programs whose build asks for SCR. The version is that of SCR's interface.
-  install(FILES cmake/scrConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/scr)
-  write_basic_package_version_file(${PROJECT_BINARY_DIR}/scrConfigVersion.cmake
-    VERSION 3.1.0 COMPATIBILITY SameMajorVersion)
-  install(FILES ${PROJECT_BINARY_DIR}/scrConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/scr)
+  tailrace_compat_package(scr 3.1.0)
 endif()
 
 if(TARGET fti)
@@ -68,14 +85,10 @@ if(TARGET fti)
     install(FILES ${PROJECT_BINARY_DIR}/compat/fti/modules/fti.mod DESTINATION ${TAILRACE_FORTRAN_MODULES})
     install(FILES compat/fti/fti.F90 DESTINATION ${CMAKE_INSTALL_DATADIR}/tailrace/fortran)
   endif()
-  set_target_properties(${tailrace_fti_libraries} PROPERTIES INSTALL_RPATH "$ORIGIN")
-  install(TARGETS ${tailrace_fti_libraries} EXPORT tailraceFtiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(${tailrace_fti_libraries} PROPERTIES INSTALL_RPATH "${tailrace_compat_rpath}")
+  install(TARGETS ${tailrace_fti_libraries} EXPORT tailraceFtiTargets LIBRARY DESTINATION ${tailrace_compat_libdir})
   install(EXPORT tailraceFtiTargets NAMESPACE tailrace:: DESTINATION ${tailrace_package_dir})
-  # find_package(FTI), for programs whose build asks for FTI. The version is that of FTI's interface.
-  install(FILES cmake/FTIConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/FTI)
-  write_basic_package_version_file(${PROJECT_BINARY_DIR}/FTIConfigVersion.cmake
-    VERSION 1.6.0 COMPATIBILITY SameMajorVersion)
-  install(FILES ${PROJECT_BINARY_DIR}/FTIConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/FTI)
+  tailrace_compat_package(FTI 1.6.0)
 endif()
 
 # The headers of other libraries' interfaces lie apart, so that nobody finds them by chance.
