@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "catalog/catalog.h"
+#include "catalog/stream_cover.h"
 #include "format/frame.h"
 #include "format/table.h"
 
@@ -241,15 +242,16 @@ Status gather_streams(std::vector<FoundStream>& streams, SharedEpoch& epoch) {
     return Status();
 }
 
-// Checks that the extents of a stream, in order, are exactly the stream.
-Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t listed_in) {
+}  // namespace
+
+Status check_cover(const StreamMap& stream, const std::vector<std::string>& paths, uint32_t listed_in) {
     uint64_t end = 0;
     uint32_t file = listed_in;
     for (const auto& extent : stream.extents) {
         if (extent.stream_offset < end)
-            return Status(Code::corrupt, fmt::format("{} and {} both hold byte {} of the stream of rank {}",
-                                                     epoch.paths[file], epoch.paths[extent.file],
-                                                     extent.stream_offset, stream.info.rank));
+            return Status(Code::corrupt,
+                          fmt::format("{} and {} both hold byte {} of the stream of rank {}", paths[file],
+                                      paths[extent.file], extent.stream_offset, stream.info.rank));
         if (extent.stream_offset > end) break;
         end = extent.stream_offset + extent.bytes;
         file = extent.file;
@@ -257,11 +259,9 @@ Status check_cover(const StreamMap& stream, const SharedEpoch& epoch, uint32_t l
     if (end != stream.info.stream_bytes)
         return Status(Code::corrupt,
                       fmt::format("{}: nothing holds the stream of rank {} from byte {} on (it has {})",
-                                  epoch.paths[listed_in], stream.info.rank, end, stream.info.stream_bytes));
+                                  paths[listed_in], stream.info.rank, end, stream.info.stream_bytes));
     return Status();
 }
-
-}  // namespace
 
 Result<std::unique_ptr<File>> open_shared_file(Storage& storage, const std::string& path, DirectIo direct) {
     // A reader needs only committed files, so they do not change.
@@ -407,7 +407,7 @@ Result<SharedEpoch> load_files(Storage& storage, const SharedEpochFiles& files) 
         std::sort(
             stream.extents.begin(), stream.extents.end(),
             [](const StreamExtent& a, const StreamExtent& b) { return a.stream_offset < b.stream_offset; });
-        TAILRACE_TRY(check_cover(stream, epoch, listed->file));
+        TAILRACE_TRY(check_cover(stream, epoch.paths, listed->file));
     }
     return epoch;
 }

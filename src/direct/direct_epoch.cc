@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "catalog/catalog.h"
+#include "catalog/stream_cover.h"
 #include "shared/epoch_files.h"
 #include "shared/left_intact.h"
 #include "threads/executor.h"
@@ -25,18 +26,15 @@ std::vector<std::byte> padded(std::vector<std::byte> bytes) {
     return bytes;
 }
 
-// Ranks say where they have written. What a reader would refuse is refused before the commit, by the
-// reader's own rules.
-Status check_readable(SegmentIndex index, const SharedHeader& header, uint64_t end) {
+// The index as a reader will get it, by the reader's own rules.
+Result<SegmentIndex> as_read(SegmentIndex index, const SharedHeader& header, uint64_t end) {
     normalize(index.extents);
     const auto encoded = encode(index);
     LeaderSlot slot;
     slot.index_bytes = encoded.size();
     slot.index_crc = crc32c(encoded);
     for (const Extent& extent : index.extents) slot.data_bytes += extent.bytes;
-    const auto read = decode_segment_index(encoded, header, slot, end);
-    if (read.ok()) return {};
-    return Status(Code::invalid_argument, "ranks have written to wrong places: " + read.status().message());
+    return decode_segment_index(encoded, header, slot, end);
 }
 
 }  // namespace
@@ -125,7 +123,7 @@ Status DirectEpoch::create(SharedHeader header) {
 }
 
 DirectEpoch::~DirectEpoch() {
-    if (ended_) return;
+    if (is_committed_) return;
     segments_.clear();
     for (const auto& path : paths_) {
         const Status removed = remove_if_there(storage_, path);
@@ -140,9 +138,13 @@ Status DirectEpoch::commit(const std::vector<DirectEntry>& ranks, const CheckedA
         return Status(Code::invalid_argument,
                       fmt::format("{} {}; nothing was committed", to_string(header_.key), why));
     };
-    if (ended_ || ranks.size() != header_.rank_count)
-        return refused(
-            fmt::format("has {} ranks, but {} were given", header_.rank_count, ended_ ? 0 : ranks.size()));
+    if (has_begun_to_commit_)
+        return Status(Code::failed_state,
+                      fmt::format("{} was committed, or could not be committed, by an earlier "
+                                  "call; nothing was changed",
+                                  to_string(header_.key)));
+    if (ranks.size() != header_.rank_count)
+        return refused(fmt::format("has {} ranks, but {} were given", header_.rank_count, ranks.size()));
     std::vector<WrittenRank> all;
     std::vector<RankStream> left;  // whose heads are to be written
     for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
@@ -162,12 +164,13 @@ Status DirectEpoch::commit(const std::vector<DirectEntry>& ranks, const CheckedA
         if (checked.digests().size() != ranks.size() || checked.digests()[rank] != all.back().shapes_digest)
             return refused(fmt::format("was checked with other regions of rank {}", rank));
     }
+    has_begun_to_commit_ = true;
     Status written = write_and_seal(all, left);
     for (size_t k = 0; written.ok() && k < segments_.size(); ++k) written = segments_[k]->commit();
     if (!written.ok())
         return written.with_context(
             fmt::format("{} was not committed; {}", to_string(header_.key), left_intact(written)));
-    ended_ = true;
+    is_committed_ = true;
     segments_.clear();
     // The epoch exists by now, so a name that cannot be given is not a failure.
     const Status named =
@@ -190,11 +193,31 @@ Status DirectEpoch::write_and_seal(const std::vector<WrittenRank>& ranks,
         TAILRACE_TRY(put(rank, 0, stream.manifest(), *segments_[file], files[file]));
         TAILRACE_TRY(put(rank, stream.tail_start(), stream.tail(), *segments_[file], files[file]));
     }
-    for (uint32_t k = 0; k < header_.file_count; ++k)
-        TAILRACE_TRY(check_readable(files[k].index, segments_[k]->header(), files[k].end));
+    const Status readable = check_readable(ranks, files);
+    if (!readable.ok())
+        return Status(Code::invalid_argument, "ranks have written to wrong places: " + readable.message());
     // Everything but the slots, also the names, is durable before the first slot is written.
     for (uint32_t k = 0; k < header_.file_count; ++k)
         TAILRACE_TRY(segments_[k]->seal(std::move(files[k].index), files[k].end));
+    return {};
+}
+
+// Ranks say where they have written. What a reader would refuse is refused before the commit.
+Status DirectEpoch::check_readable(const std::vector<WrittenRank>& ranks,
+                                   const std::vector<FileContent>& files) const {
+    std::vector<StreamMap> streams;
+    for (const WrittenRank& rank : ranks) streams.push_back({rank.info, {}});
+    for (uint32_t k = 0; k < header_.file_count; ++k) {
+        TAILRACE_ASSIGN(const auto index, as_read(files[k].index, segments_[k]->header(), files[k].end));
+        for (const Extent& extent : index.extents)
+            streams[extent.rank].extents.push_back(
+                {k, extent.file_offset, extent.stream_offset, extent.bytes});
+    }
+    for (StreamMap& stream : streams) {
+        std::ranges::sort(stream.extents, {}, &StreamExtent::stream_offset);
+        TAILRACE_TRY(check_cover(stream, paths_,
+                                 first_file_of(stream.info.rank, header_.rank_count, header_.file_count)));
+    }
     return {};
 }
 

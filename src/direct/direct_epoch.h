@@ -79,8 +79,9 @@ class DirectEpoch {
     uint64_t data_start() const { return data_offset(header_); }      // the same in every file
 
     // Commits the epoch. `ranks` has every rank once, ascending, and their regions are those that
-    // were checked; otherwise invalid_argument. After a failure nothing exists, and the epoch cannot
-    // be committed any more.
+    // were checked; otherwise invalid_argument, and the call may be repeated. The same code if ranks
+    // say that they have written where a reader would refuse it. After this and any other failure
+    // nothing exists, and a further call is failed_state.
     Status commit(const std::vector<DirectEntry>& ranks, const CheckedArrays& checked);
 
   private:
@@ -94,6 +95,7 @@ class DirectEpoch {
     Status create(SharedHeader header);
     Status write_and_seal(const std::vector<WrittenRank>& ranks, const std::vector<RankStream>& left);
     void locate(const WrittenRank& rank, std::vector<FileContent>& files) const;
+    Status check_readable(const std::vector<WrittenRank>& ranks, const std::vector<FileContent>& files) const;
     static Status put(uint32_t rank, uint64_t stream_offset, std::vector<std::byte> bytes, Segment& segment,
                       FileContent& file);
     void remove_replaced();
@@ -104,7 +106,8 @@ class DirectEpoch {
     SharedHeader header_;  // that of file 0
     std::vector<std::string> paths_;
     std::vector<std::unique_ptr<Segment>> segments_;  // one in each file
-    bool ended_ = false;
+    bool has_begun_to_commit_ = false;
+    bool is_committed_ = false;
 };
 
 }  // namespace tailrace::internal

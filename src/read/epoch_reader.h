@@ -71,7 +71,7 @@ struct GlobalArray {
     std::optional<ArrayFault> fault;  // why it would be refused at a save, or cannot be restored
 };
 
-// Where all bytes of a region lie one after another in one file, uncompressed.
+// Where all bytes of a region lie one after another in one file.
 struct RegionPlace {
     std::string path;
     uint64_t offset = 0;

@@ -290,6 +290,28 @@ TEST_F(OneRankTest, PlacesThatAReaderWouldRefuseAreRefusedBeforeTheCommit) {
         if (shift != 0) {
             EXPECT_THAT(committed.message(), testing::HasSubstr("is not a multiple of the block"));
         }
+        EXPECT_EQ((*begun)->commit(*written, *check_all(data)).code(), Code::failed_state) << "a second time";
+    }
+    expect_holds(**open_newest(storage), data);
+}
+
+TEST_F(OneRankTest, AStreamOfWhichAFileLacksAPieceIsRefusedBeforeTheCommit) {
+    // The second rank has two files, with a region in each.
+    const RankData two{{{"a", 5000, {}}, {"b", 5000, {}}}, {Bytes(5000), Bytes(5000)}, {}};
+    const std::vector<RankData> data{two, two};
+    for (const bool whole : {false, true}) {
+        auto begun = DirectEpoch::begin(storage, settings_of(2, 4));
+        ASSERT_TRUE(begun.ok());
+        auto written = write_ranks(storage, **begun, data, {.files = 4, .heads = Heads::by_ranks});
+        ASSERT_TRUE(written.ok());
+        auto& extents = std::get<WrittenRank>((*written)[1]).files[1].extents;
+        ASSERT_EQ(extents.size(), 1u);
+        if (!whole) extents.clear();
+        const Status committed = (*begun)->commit(*written, *check_all(data));
+        EXPECT_EQ(committed.code(), whole ? Code::ok : Code::invalid_argument) << committed.message();
+        if (!whole) {
+            EXPECT_THAT(committed.message(), testing::HasSubstr("nothing holds the stream of rank 1"));
+        }
     }
     expect_holds(**open_newest(storage), data);
 }

@@ -78,6 +78,82 @@ TEST_F(EpochReaderTest, SeveralThreadsReadAtOnce) {
     EXPECT_EQ(right, 8);
 }
 
+// ---- places ---------------------------------------------------------------------------------------------
+
+TEST_F(EpochReaderTest, APlaceHoldsTheBytesOfItsRegionAndARegionInPiecesHasNone) {
+    size_t together = 0, in_pieces = 0;
+    for (int round = 0; round < 20; ++round) {
+        for (const From from : {From::shared, From::local}) {
+            MemoryStorage fresh;
+            const BuiltEpoch epoch = random_epoch();
+            EpochSources found{epoch.key, static_cast<uint32_t>(epoch.ranks.size()), {}, {}};
+            if (from == From::shared) {
+                ASSERT_TRUE(write_shared_files(fresh, "/shared", epoch).ok());
+                found.shared = *load_shared_epoch(fresh, list_shared(fresh, "/shared", "")->front());
+            } else {
+                ASSERT_TRUE(write_captured_parts(fresh, "/local", epoch).ok());
+                found.local_parts = list_local(fresh, "/local", "")->parts;
+            }
+            auto reader = EpochReader::open(fresh, fresh, found);
+            ASSERT_TRUE(reader.ok()) << reader.status().to_string();
+            for (uint32_t rank = 0; rank < epoch.ranks.size(); ++rank) {
+                const auto places = (*reader)->places(rank);
+                ASSERT_TRUE(places.ok()) << places.status().to_string();
+                ASSERT_EQ(places->size(), epoch.ranks[rank].size());
+                for (size_t r = 0; r < places->size(); ++r) {
+                    const Bytes& saved = epoch.ranks[rank][r].data;
+                    const auto& place = (*places)[r];
+                    if (!place) {
+                        // A captured part is one file, in the order of the stream.
+                        EXPECT_TRUE(saved.empty() || from == From::shared);
+                        if (!saved.empty()) ++in_pieces;
+                        continue;
+                    }
+                    auto file = fresh.open(place->path, {});
+                    ASSERT_TRUE(file.ok()) << file.status().to_string();
+                    Bytes there(saved.size());
+                    ASSERT_EQ(*(*file)->read_at(there, place->offset), there.size());
+                    EXPECT_EQ(there, saved) << place->path << " offset " << place->offset;
+                    if (from == From::shared) ++together;
+                }
+            }
+        }
+    }
+    EXPECT_GT(together, 0u);
+    EXPECT_GT(in_pieces, 0u);
+}
+
+TEST_F(EpochReaderTest, ARegionOverExtentsThatFollowOneAnotherInTheFileHasOnePlace) {
+    BuiltEpoch epoch;
+    epoch.file_count = 1;
+    epoch.ranks = {{{"a", pattern(1, 30000), {}}}};
+    ASSERT_TRUE(write_shared_files(memory_, "/shared", epoch).ok());
+    const EpochSources whole = sources(epoch, From::shared);
+    ASSERT_EQ(whole.shared->streams[0].extents.size(), 1u);
+    const StreamExtent all = whole.shared->streams[0].extents[0];
+    const auto place_with = [&](const std::vector<StreamExtent>& extents) {
+        EpochSources cut = whole;
+        cut.shared->streams[0].extents = extents;
+        auto reader = EpochReader::open(counted_, counted_, cut);
+        EXPECT_TRUE(reader.ok()) << reader.status().to_string();
+        return (*reader)->places(0)->at(0);
+    };
+    const uint64_t table = place_with({all})->offset - all.file_offset;
+    const uint64_t first = table + 10000;  // the cut lies within the region
+    const StreamExtent front{all.file, all.file_offset, 0, first};
+    StreamExtent back{all.file, all.file_offset + first, first, all.bytes - first};
+    const auto place = place_with({front, back});
+    ASSERT_TRUE(place.has_value());
+    EXPECT_EQ(place->offset, all.file_offset + table);
+    back.file_offset += 4096;
+    EXPECT_FALSE(place_with({front, back}).has_value());
+}
+
+TEST_F(EpochReaderTest, PlacesOfARankThatIsNotThereAreNotFound) {
+    auto reader = write_and_open(one_region(100));
+    EXPECT_EQ(reader->places(1).status().code(), Code::not_found);
+}
+
 // ---- few, large, forward --------------------------------------------------------------------------------
 
 TEST_F(EpochReaderTest, FullRestoreReadsEachFileForwardInFewCalls) {
