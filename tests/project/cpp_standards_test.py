@@ -6,6 +6,8 @@ sentence what it needs. --mpi-include DIR (repeated) adds the headers of the MPI
 A compiler that is not there is left out, and named.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import re
@@ -13,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wno-sign-conversion", "-Werror"]
@@ -22,8 +25,8 @@ class Failure(Exception):
     pass
 
 
-def said_by(command, expected_status=0, **how):
-    done = subprocess.run(
+def said_by(command: list[str], expected_status: int = 0, **how: Any) -> str:
+    done: subprocess.CompletedProcess[str] = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False, **how
     )
     if (done.returncode == 0) != (expected_status == 0):
@@ -31,7 +34,7 @@ def said_by(command, expected_status=0, **how):
     return done.stdout
 
 
-def serves(compiler, standard, options, mpi_flags, top):
+def serves(compiler: str, standard: str, options: argparse.Namespace, mpi_flags: list[str], top: str) -> None:
     program = os.path.join(top, f"{os.path.basename(compiler)} {standard}")
     command = [compiler, "-std=" + standard, *WARNINGS, "-I", options.include]
     library = os.path.dirname(options.library)
@@ -56,7 +59,9 @@ def serves(compiler, standard, options, mpi_flags, top):
         said_by([*command, *mpi_flags, "-fsyntax-only", source])
 
 
-def older_standards_get_one_sentence(compiler, options, mpi_flags, top):
+def older_standards_get_one_sentence(
+    compiler: str, options: argparse.Namespace, mpi_flags: list[str], top: str
+) -> None:
     headers = ["tailrace.hpp"] + (["tailrace_mpi.hpp", "tailrace_mpi_collective.hpp"] if mpi_flags else [])
     source = os.path.join(top, "old.cc")
     for header in headers:
@@ -68,7 +73,7 @@ def older_standards_get_one_sentence(compiler, options, mpi_flags, top):
             raise Failure(f"{header} below C++17 was to say one sentence:\n{said}")
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cxx", required=True, help="the compiler of the build")
     parser.add_argument("--library", required=True, help="libtailrace.so")
