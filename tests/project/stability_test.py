@@ -187,7 +187,7 @@ class AChange(unittest.TestCase):
         self.assert_gone(said, "python tailrace.Session.wait(2: timeout=)")
 
     def test_a_field_of_a_dataclass(self) -> None:
-        said = self.said_of("python/tailrace/_tree.py", "    halo: int |", "    ghosts: int |")
+        said = self.said_of("python/tailrace/_marks.py", "    halo: int |", "    ghosts: int |")
         self.assert_gone(said, "python tailrace.Shard(halo=)", "python tailrace.Shard.halo")
 
     def test_a_code_with_another_number(self) -> None:
