@@ -87,7 +87,10 @@ class EpochDrain {
         if (complete) return State::committed;
         TAILRACE_TRY(own.status());
         TAILRACE_TRY(find_missing());
-        return State::waiting;
+        if (!epoch_.waiting_for.empty()) return State::waiting;
+        // The last share has come since the files were looked at.
+        TAILRACE_ASSIGN(complete, name_files());
+        return complete ? State::committed : State::waiting;
     }
 
     Result<bool> name_files() const {

@@ -99,6 +99,44 @@ TEST_F(NodeDrainTest, ANodeSaysForWhomItWaits) {
     EXPECT_THAT(texts_of(look->epochs[0].waiting_for), ElementsAre("node 2 (m2)"));
 }
 
+// Just before a file of the shared directory is opened for the n-th time, others write their shares.
+class OthersWriteMeanwhile : public test::ForwardingStorage {
+  public:
+    OthersWriteMeanwhile(std::shared_ptr<Storage> inner, int moment, std::function<void()> write)
+        : ForwardingStorage(std::move(inner)), moment_(moment), write_(std::move(write)) {}
+    Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options) override {
+        if (++opened_ == moment_) write_();
+        return ForwardingStorage::open(path, options);
+    }
+
+  private:
+    const int moment_;
+    const std::function<void()> write_;
+    int opened_ = 0;
+};
+
+// Another node writes the last share at any moment of this node's pass.
+TEST_F(NodeDrainTest, WhoWaitsSaysForWhom) {
+    bool written = true;
+    for (int moment = 1; written; ++moment) {
+        SCOPED_TRACE(moment);
+        machines_ = {};
+        run_and_die_planned(1);
+        for (const int node : {0, 1, 2}) ASSERT_TRUE(drain(node).ok());
+        written = false;
+        const auto shared = std::make_shared<OthersWriteMeanwhile>(machines_.shared, moment, [&] {
+            written = true;
+            ASSERT_TRUE(drain(3).ok());
+        });
+        const auto pass = drain(0, shared);
+        ASSERT_TRUE(pass.ok()) << pass.status().to_string();
+        ASSERT_THAT(pass->epochs, SizeIs(1));
+        const auto& epoch = pass->epochs[0];
+        EXPECT_EQ(epoch.state == State::waiting, !epoch.waiting_for.empty()) << name_of(epoch.state);
+        ASSERT_LT(moment, 1000);
+    }
+}
+
 // The program dies at every operation of its flushes, the drains after it at any operation of theirs, some
 // of them by a loss of power. The nodes go on until nobody waits.
 TEST_F(NodeDrainTest, WhateverIsInterruptedIsFinishedByALaterPass) {
