@@ -24,8 +24,8 @@ constexpr uint64_t min_call_bytes = 8 << 20;
 constexpr uint64_t uncached_call_bytes = 52 << 20;  // 20 calls for a GiB
 constexpr uint64_t page_bytes = 4096;
 // What writers wrote in pieces of min_call_bytes takes no more calls to read than to write,
-// although a read call ends with a block.
-constexpr uint64_t buffered_call_bytes = min_call_bytes + (1 << 20);
+// although a read call ends with a block, and a rank may read its state in a few parts.
+constexpr uint64_t buffered_call_bytes = min_call_bytes + (2 << 20);
 // A call, and the pages around it.
 constexpr uint64_t buffer_bytes = buffered_call_bytes + 2 * page_bytes;
 constexpr size_t max_warnings = 16;  // per source and call; the rest is only counted
