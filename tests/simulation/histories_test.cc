@@ -28,7 +28,7 @@ constexpr uint64_t usual_histories = 800;  // each takes ten times as long
 constexpr uint64_t usual_histories = 10'000;
 #endif
 constexpr uint64_t cases = 8, of_a_child = 125;
-constexpr std::chrono::seconds enough_time{120};  // for a case
+constexpr std::chrono::seconds enough_time{75};  // for a case
 
 bool is_usual_number() {
     return std::getenv("TAILRACE_SEEDS") == nullptr;
