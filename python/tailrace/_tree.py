@@ -413,10 +413,8 @@ def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: boo
         if kind == "array":
             ref = array_of(node)
             assert ref is not None
-            one = one_array(ref)
-            return noted.setdefault(
-                (ref.region, node.get("parameter"), node.get("requires_grad")), _leaves.noted(one, node)
-            )
+            how = (ref.region, node.get("parameter"), node.get("requires_grad"))
+            return noted.setdefault(how, _leaves.noted(one_array(ref), node))
         value: Any = node.get("v")
         if kind == "view":
             return _leaves.noted(_leaves.view_of(build(value), node), node)
@@ -441,6 +439,8 @@ def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: boo
         if isinstance(error, ImportError):
             raise Error(Code.UNSUPPORTED, f"the tree holds objects of a library that is missing: {error}") from None
         raise Error(Code.CORRUPT, f"the region {SKELETON!r} cannot be understood: {error!r}") from None
+    finally:
+        made, noted, array = {}, {}, None  # `build` refers to itself, and lives until the next garbage collection
 
 
 def _torch_named(kind: str) -> Callable[[Any, Any, Any], Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,24 @@ def test_what_is_written_into_mapped_tensors_never_gets_into_the_file(tmp_path: 
     assert mapped["w"][0, 1] == 2 and path.read_bytes() == before
     tailrace.torch.save({"w": torch.zeros(3)}, path)  # and a save takes nothing from them
     assert mapped["w"][0, 2] == 3 and tailrace.torch.load(path)["w"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_state_is_released_when_the_program_drops_it(mmap: bool, tmp_path: Path) -> None:
+    tailrace.torch.save(state(), tmp_path / "f")
+    gc.collect()
+    gc.disable()
+    try:
+        loaded = tailrace.torch.load(tmp_path / "f", mmap=mmap)
+        held = [weakref.ref(loaded[name]) for name in ("w", "across", "array")]
+        with open("/proc/self/maps") as maps:
+            assert (str(tmp_path / "f") in maps.read()) is mmap
+        del loaded
+        assert [one() for one in held] == [None] * 3
+        with open("/proc/self/maps") as maps:
+            assert str(tmp_path / "f") not in maps.read()
+    finally:
+        gc.enable()
 
 
 READS = """
