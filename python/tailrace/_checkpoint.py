@@ -186,7 +186,8 @@ class Checkpoint(Mapping[str, LazyArray]):
                 text = found.tobytes()
             self._skeleton = _tree.parse(text)
             try:
-                self._add_arrays(self._skeleton)
+                for ref in arrays_in(self._skeleton):
+                    self._add_array(ref)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise Error(
                     Code.CORRUPT, f"the region {_tree.SKELETON!r} cannot be understood: {error!r}; nothing was read"
@@ -245,7 +246,7 @@ class Checkpoint(Mapping[str, LazyArray]):
             raise Error(Code.UNSUPPORTED, "a session's epoch is not mapped: open it with tailrace.read")
         made = _mapping.regions(self._reader, self.rank, self._lazy.keys(), self._again, f"epoch {self.step}")
         if verify:
-            self._reader.verify(self.rank)
+            _mapping.verify(self._reader, self.rank, made)
         return made
 
     def lazy_tree(self, *, trust_pickle: bool = False) -> Any:
@@ -267,7 +268,7 @@ class Checkpoint(Mapping[str, LazyArray]):
             if ref.global_shape is not None or ref.is_list:
                 whole = self._lazy[ref.region].load()
                 return whole.to(device) if _leaves.is_tensor(whole) else whole
-            if mapped is not None and ref.stride is None and ref.region in mapped:
+            if mapped is not None and _mapping.is_mapped(ref, mapped):
                 over = _mapping.array(ref, mapped[ref.region])
                 return over.to(device) if _leaves.is_tensor(over) else over
             made = ref.empty(device=device)
@@ -303,14 +304,6 @@ class Checkpoint(Mapping[str, LazyArray]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _add_arrays(self, node: Any) -> None:
-        ref = _tree.array_of(node)
-        if ref is not None:
-            self._add_array(ref)
-        elif isinstance(node, (dict, list)):
-            for part in node.values() if isinstance(node, dict) else node:
-                self._add_arrays(part)
 
     def _add_array(self, ref: _tree.ArrayRef) -> LazyArray:
         found = self._regions.get(ref.region)
@@ -353,6 +346,16 @@ class Checkpoint(Mapping[str, LazyArray]):
                     kind = "torch" if type_name == "bfloat16" else "numpy"
                     ref = _tree.ArrayRef(name, kind, type_name, tuple(piece[3]), whole.get(name), tuple(piece[2]))
                 self._lazy[name] = LazyArray(self, ref, rank, name in whole)
+
+
+def arrays_in(node: Any) -> Iterator[_tree.ArrayRef]:
+    """The arrays in a part of a skeleton."""
+    ref = _tree.array_of(node)
+    if ref is not None:
+        yield ref
+    elif isinstance(node, (dict, list)):
+        for part in node.values() if isinstance(node, dict) else node:
+            yield from arrays_in(part)
 
 
 def check_verify(mmap: bool, verify: bool | None, intact: str) -> None:

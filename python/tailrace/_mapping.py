@@ -8,13 +8,17 @@ shape lie in row-major order in the file, and cannot be mapped as they were.
 
 Whoever cuts a mapped file short takes pages away from the program, which dies of SIGBUS if it
 touches one. Saves never do that. A file that is too short already is refused.
+
+keep() ends this for arrays that somebody still uses: they get memory of their own where they are.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
-from collections.abc import Callable, Collection
+import weakref
+from collections.abc import Callable, Collection, Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,15 @@ from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 
 _ALIGNMENT = 16  # of the largest element
+_KEPT_BYTES = 16 << 20  # copied at a time
+_PROT_NONE, _MREMAP_MAYMOVE, _MREMAP_FIXED = 0, 1, 2
+
+_system = ctypes.CDLL(None, use_errno=True)
+_system.mmap.restype = _system.mremap.restype = ctypes.c_void_p
+_system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_system.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+_system.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_FAILED = ctypes.c_void_p(-1).value
 
 
 def regions(
@@ -55,6 +68,58 @@ def regions(
         ) from error
     raise Error(
         Code.BUSY, f"mapping '{what}': it was replaced meanwhile; nothing was loaded, and it can be loaded again"
+    )
+
+
+def is_mapped(ref: _tree.ArrayRef, mapped: Container[str]) -> bool:
+    """Whether array() gives this array, and not a read."""
+    return ref.global_shape is None and not ref.is_list and ref.stride is None and ref.region in mapped
+
+
+def verify(reader: _core.Reader, rank: int, names: Iterable[str]) -> None:
+    """Compares the bytes of these regions with their checksums. They are read once, in the order of the
+    file and through the page cache, where the mappings find them. Memory: 32 MiB. Raises Error
+    (corrupt) if they differ."""
+    wanted = frozenset(names)
+    reader.verify(rank, [name for name, _, _ in reader.regions(rank) if name in wanted])
+
+
+def keep(regions: Iterable[weakref.ref[npt.NDArray[np.uint8]]]) -> None:
+    """Gives those of regions() that somebody still uses memory of their own, at the same addresses. Then
+    nothing of them depends on the files, and no file is mapped any more. `regions` must have all that
+    were given to anybody. Other threads may use them meanwhile, but not change them. Memory: theirs
+    alone. Raises Error (out of memory) if there is none; the rest stays mapped."""
+    used: dict[tuple[int, int], list[tuple[int, int]]] = {}  # pages, by those of their mapping
+    alive = [memory for memory in (ref() for ref in regions) if memory is not None]
+    for memory in alive:
+        used.setdefault(_pages(np.frombuffer(memory.base, np.uint8)), []).append(_pages(memory))  # type: ignore[arg-type]
+    for (at, after), pages in used.items():
+        for begin, end in [*sorted(pages), (after, after)]:
+            if at < begin:
+                _put(at, begin - at, _PROT_NONE)  # in use by nobody, but not free before the mapping is
+                at = begin
+            while at < end:  # neighbours may share a page
+                nbytes = min(_KEPT_BYTES, end - at)
+                _put(at, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+                at += nbytes
+
+
+def _pages(memory: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    begin, page = memory.ctypes.data, mmap.PAGESIZE
+    return begin // page * page, -(-(begin + memory.nbytes) // page) * page
+
+
+def _put(address: int, nbytes: int, access: int) -> None:
+    """Puts memory in the place of mapped pages, in one step: with the same bytes, if it can be accessed."""
+    made = _system.mmap(None, nbytes, access, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if made != _FAILED:
+        if access != _PROT_NONE:
+            _core.copy_memory(made, address, nbytes)
+        if _system.mremap(made, nbytes, nbytes, _MREMAP_MAYMOVE | _MREMAP_FIXED, address) != _FAILED:
+            return
+        _system.munmap(made, nbytes)
+    raise Error(
+        Code.OUT_OF_MEMORY, f"no memory for {nbytes} bytes of a mapped checkpoint that are in use; they stay mapped"
     )
 
 

@@ -21,14 +21,16 @@ import dataclasses
 import json
 import os
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch.distributed as dist
 
-from tailrace import _arguments, _checkpoint, _core, _leaves, _restore, _tree
+from tailrace import _arguments, _checkpoint, _core, _leaves, _mapping, _restore, _tree
 from tailrace._checkpoint import Checkpoint
 from tailrace._errors import Code, Error
 from tailrace.torch import _among, _groups, _runs
@@ -56,7 +58,8 @@ class _Save:
 
 
 class Writer:
-    """Saves segments of all ranks. Making one is collective over all ranks, and so are start and wait.
+    """Saves segments of all ranks. Making one is collective over all ranks, and so are start, wait, first
+    and together.
 
     All calls come from one thread. Memory: one copy of what this rank saves, and two buffers of
     `buffer_bytes` while it is written.
@@ -105,6 +108,18 @@ class Writer:
         failure = _among.broadcast(self._group, failure)
         if failure is not None:
             raise failure
+
+    def together(self, action: Callable[[int, int], Any]) -> None:
+        """Each rank does this, with its number and the number of ranks. If it fails on some, the lowest
+        one's failure is raised on all. Not during a save."""
+        failure: Error | None = None
+        try:
+            action(self._rank, 1 if self._group is None else dist.get_world_size(self._group))
+        except Exception as error:
+            failure = error if isinstance(error, Error) else Error(Code.FAILED_STATE, repr(error))
+        told = next((one for one in _among.all_gather(self._group, failure) if one is not None), None)
+        if told is not None:
+            raise told
 
     def open(self, place: str, then: Callable[[], Any]) -> None:
         """Begins a save into the directory `place`. Rank 0 calls `then` in the thread when the epoch
@@ -246,6 +261,10 @@ class Reader:
         self._place = place
         self._reader = _checkpoint.open_directory(place, None, None)
         self._ranks: dict[int, Checkpoint] = {}
+        self._mapped: dict[int, dict[str, npt.NDArray[np.uint8]]] = {}  # by rank and region: for load() to give out
+        self._given: list[weakref.ref[npt.NDArray[np.uint8]]] = []
+        self._verified: set[str] = set()  # segments
+        self._loaded: set[str] = set()
         try:
             self.owners = self._read_index()  # by segment: the rank that saved it
         except BaseException:
@@ -259,13 +278,43 @@ class Reader:
         self.close()
 
     def close(self) -> None:
+        """Closes the files. Mapped tensors that are still in use get memory of their own."""
         self._reader.close()
+        self._mapped.clear()
+        _mapping.keep(self._given)
+        self._given.clear()
 
-    def load(self, segment: str, *, into: Any = None, trust_pickle: bool = False) -> Any:
-        """The tree, with its tensors on the host. Every byte is compared with its checksum.
+    def load(self, segment: str, *, into: Any = None, mapped: bool = False, trust_pickle: bool = False) -> Any:
+        """The tree, with its tensors on the host. Every byte is compared with its checksum before this
+        returns.
 
         into: as in tailrace.torch.load.
+        mapped: the tensors are private mappings of the files until close(), so they take no memory. The
+            kernel may read again what it has dropped from its cache. Tensors whose bytes do not lie
+            together in one file are read into memory.
         """
+        checkpoint, node = self._find(segment)
+        if into is not None:
+            plan = _restore.compare(node, into, f"{segment!r} in '{self._place}'", trust_pickle)
+            _restore.read_in_place(self._reader, checkpoint.rank, plan)
+            for put in plan.set_plain:
+                put()
+            return into
+        return checkpoint._load(node, trust_pickle, mapped=self._map(checkpoint, segment, node) if mapped else None)
+
+    def verify(self, segment: str) -> None:
+        """Compares every byte of the tree with its checksum. load(mapped=True) does not do that again."""
+        checkpoint, node = self._find(segment)
+        _mapping.verify(self._reader, checkpoint.rank, [ref.region for ref in _checkpoint.arrays_in(node)])
+        self._verified.add(segment)
+
+    @property
+    def rank_count(self) -> int:
+        """The number of ranks that saved the checkpoint."""
+        return self._reader.rank_count
+
+    def _find(self, segment: str) -> tuple[Checkpoint, Any]:
+        """The view of the rank that saved the segment, and the segment's node in its tree."""
         rank = self.owners.get(segment)
         if rank is None:
             raise Error(
@@ -278,13 +327,35 @@ class Reader:
         node = checkpoint.skeleton.get(segment) if isinstance(checkpoint.skeleton, dict) else None
         if node is None:
             raise Error(Code.CORRUPT, f"rank {rank} in '{self._place}' does not have its {segment!r}")
-        if into is not None:
-            plan = _restore.compare(node, into, f"{segment!r} in '{self._place}'", trust_pickle)
-            _restore.read_in_place(self._reader, rank, plan)
-            for put in plan.set_plain:
-                put()
-            return into
-        return checkpoint._load(node, trust_pickle)
+        return checkpoint, node
+
+    def _map(self, checkpoint: Checkpoint, segment: str, node: Any) -> dict[str, npt.NDArray[np.uint8]] | None:
+        """The mapped and verified bytes of the segment's regions. None if the files can only be read: they
+        have been replaced under their names, or lie where nothing is mapped."""
+        rank = checkpoint.rank
+        # A segment that is loaded again gets other mappings, since the program may have written into these.
+        if rank not in self._mapped or segment in self._loaded:
+            try:
+                self._mapped[rank] = _mapping.regions(
+                    self._reader,
+                    rank,
+                    [name for name, _, _ in self._reader.regions(rank)],
+                    lambda: _core.Reader.open_directory(self._place, None, self._reader.epoch),
+                    self._place,
+                )
+            except Error as error:
+                if error.code not in (Code.BUSY, Code.IO_ERROR):
+                    raise
+                return None
+        left = self._mapped[rank]
+        names = {ref.region for ref in _checkpoint.arrays_in(node) if _mapping.is_mapped(ref, left)}
+        if segment not in self._verified:
+            _mapping.verify(self._reader, rank, names)
+            self._verified.add(segment)
+        given = {name: left.pop(name) for name in names}
+        self._given.extend(weakref.ref(memory) for memory in given.values())
+        self._loaded.add(segment)
+        return given
 
     def _read_index(self) -> dict[str, int]:
         # The tree of rank 0 lies after the index, and is read with it.

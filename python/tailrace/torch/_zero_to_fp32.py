@@ -36,7 +36,8 @@ class _Torch:
         return getattr(torch, name)
 
     def load(self, segment: str, **options: Any) -> Any:
-        return _deepspeed_state.from_plain(self._reader.load(segment, trust_pickle=self._trust_pickle))
+        tree = self._reader.load(segment, mapped=True, trust_pickle=self._trust_pickle)
+        return _deepspeed_state.from_plain(tree)
 
 
 def install(trust_pickle: bool) -> None:

@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
+import inspect
 import os
 import shutil
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -50,7 +53,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
     All calls come from the thread that trains. Making one is collective over all ranks, and so is
     every save. Memory: one copy of what this rank saves, and two buffers of `buffer_bytes` while it
-    is written.
+    is written. load() gives mapped tensors.
     """
 
     _save_checkpoint: Callable[..., Any]  # the engine's; install() gives it
@@ -122,14 +125,18 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
     def load(self, path: str, map_location: Any = None) -> Any:
         """Loads one file as DeepSpeed names it: a segment of a checkpoint, or a file of DeepSpeed's
-        own engine."""
+        own engine.
+
+        Every byte of a segment is compared with its checksum before this returns. Its tensors on the
+        host are private mappings of the files until end_reading(), so they take no memory of their
+        own."""
         if isinstance(path, _SegmentPath):
             place, segment = os.path.dirname(path), path.segment
         elif os.path.isfile(path):
             return _to_device(_deepspeed_state.load_torch_file(path, not self._trust_pickle), map_location)
         else:
             place, segment = os.path.split(path)
-        tree = self._reader(place).load(segment, trust_pickle=self._trust_pickle)
+        tree = self._reader(place).load(segment, mapped=True, trust_pickle=self._trust_pickle)
         return _to_device(_deepspeed_state.from_plain(tree), map_location)
 
     def is_decoupled(self) -> bool:
@@ -179,8 +186,27 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
                 return None
             raise
 
+    def verify_own(self, load_dir: str | os.PathLike[str], tag: Any) -> None:
+        """Compares what this rank saved in a checkpoint with its checksums. If it is damaged on some rank,
+        raises Error on all of them. DeepSpeed loads the weights first, and would find damage of the
+        optimizer's states when it has changed those. Collective."""
+
+        def verify(rank: int, ranks: int) -> None:
+            latest = os.path.join(load_dir, "latest")
+            if tag is None and not os.path.isfile(latest):
+                return  # DeepSpeed says so
+            place = os.path.join(load_dir, str(tag if tag is not None else Path(latest).read_text().strip()))
+            if not self.segments_in(place) or self._reader(place).rank_count != ranks:
+                return  # DeepSpeed's own checkpoint; or other ranks', whose optimizer states it refuses
+            for segment, owner in self._reader(place).owners.items():
+                if owner == rank:
+                    self._reader(place).verify(segment)
+
+        self._writer.together(verify)
+
     def end_reading(self) -> None:
-        """Closes the files that load() has opened."""
+        """Closes the files that load() has opened. Tensors of theirs that are still in use get memory of
+        their own. Call it after calls of load() by yourself; load_checkpoint does."""
         reading, self._reading = self._reading, None
         if reading is not None:
             reading[1].close()
@@ -226,7 +252,7 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
     _zero_to_fp32.install(made._trust_pickle)
     engine.checkpoint_engine = made
     save_checkpoint, load_checkpoint = engine.save_checkpoint, engine.load_checkpoint
-    all_names = engine._get_all_ckpt_names
+    all_names, parameters = engine._get_all_ckpt_names, inspect.signature(load_checkpoint)
 
     def save(*args: Any, **kwargs: Any) -> Any:
         saved = save_checkpoint(*args, **kwargs)
@@ -235,9 +261,15 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
             made.wait()
         return saved
 
+    @functools.wraps(load_checkpoint)
     def load(*args: Any, **kwargs: Any) -> Any:
         made.wait()
+        how = parameters.bind(*args, **kwargs)
+        how.apply_defaults()
         try:
+            if how.arguments["load_optimizer_states"] and not how.arguments["load_module_only"]:
+                # Before DeepSpeed changes the weights.
+                made.verify_own(how.arguments["load_dir"], how.arguments["tag"])
             return load_checkpoint(*args, **kwargs)
         finally:
             made.end_reading()
@@ -261,13 +293,13 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
 def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory
     `target` and nowhere else. They serve zero_to_fp32.py, universal checkpoints, and engines
-    without tailrace. Memory: the state of one file at a time."""
+    without tailrace. Memory: 32 MiB, since the states are mapped."""
     target = _arguments.path(target, "target", "nothing was written")
     with _segments.Reader(_arguments.path(checkpoint, "checkpoint", "nothing was read")) as reader:
         for segment in reader.owners:
             path = os.path.join(target, segment)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            _save_for_others(_deepspeed_state.from_plain(reader.load(segment)), path)
+            _save_for_others(_deepspeed_state.from_plain(reader.load(segment, mapped=True)), path)
 
 
 def _to_device(tree: Any, map_location: Any) -> Any:
