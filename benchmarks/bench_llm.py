@@ -6,8 +6,10 @@ The ways take turns over several rounds, so that all see the same machine. For e
 
   - the seconds for which the program is blocked,
   - the seconds until the checkpoint is durable (if the way syncs; else until it has returned),
-  - the seconds of a load after its files were dropped from the cache, and
-  - the extra memory of both above the state.
+  - the seconds of a load after its files were dropped from the cache,
+  - the seconds of a second load, with all of the files in the cache, and
+  - the extra memory of save and cold load above the state. A load's is the memory that no file
+    backs; what it maps of files is in a column of its own, because the kernel can drop it.
 
 It prints the slowest rank's medians over the rounds, and ratios in the same run: to a raw direct
 write of the same bytes into one file with one request in flight per rank, and to a raw sequential
@@ -23,6 +25,7 @@ the backward seeks of a load.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -40,7 +43,7 @@ import torch.multiprocessing as mp
 
 import llm_aims
 import llm_state
-from cold_files import PeakMemory, cached_share, drop_from_cache
+from cold_files import PeakMemory, cached_share, drop_from_cache, read_into_cache
 from llm_ways import WAYS
 from progress import Progress
 
@@ -50,7 +53,7 @@ PROFILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "t
 
 
 def measure(way, state, blank, place):
-    """One save and one load: seconds and bytes of this rank."""
+    """One save and two loads: seconds and bytes of this rank."""
     if dist.get_rank() == 0:
         os.makedirs(place)
     dist.barrier()
@@ -63,24 +66,35 @@ def measure(way, state, blank, place):
     os.sync()  # for ways that do not sync, before their files are dropped
     dist.barrier()
     files = sum(len(names) for _, _, names in os.walk(place))
-    for tensor in blank.values():
-        tensor.to_local().zero_()
     drop_from_cache(place)
     dist.barrier()
     cached = cached_share(place) if dist.get_rank() == 0 else 0
+    load_memory = PeakMemory(watches=True)
+    load = time_load(way, state, blank, place, load_memory)
+    if dist.get_rank() == 0:
+        read_into_cache(place)
+    warm = time_load(way, state, blank, place, contextlib.nullcontext())
+    if dist.get_rank() == 0:
+        shutil.rmtree(place)
+    return {"blocked": blocked, "durable": durable, "load": load, "warm": warm, "save_memory": save_memory.bytes,
+            "load_memory": load_memory.private_bytes, "load_resident": load_memory.bytes,
+            "files": files, "cached": cached}
+
+
+def time_load(way, state, blank, place, memory):
+    """The seconds of one load of all ranks at the same time, which is then compared with the state."""
+    for tensor in blank.values():
+        tensor.to_local().zero_()
     dist.barrier()
-    with PeakMemory() as load_memory:
+    with memory:
         begin = time.monotonic()
         way.load(blank, place)
-        load = time.monotonic() - begin
+        seconds = time.monotonic() - begin
     wrong = llm_state.differences(state, blank) if way.compares else []
     if wrong:
         raise AssertionError(f"{place}: {len(wrong)} tensors differ, {wrong[0]} first")
     dist.barrier()
-    if dist.get_rank() == 0:
-        shutil.rmtree(place)
-    return {"blocked": blocked, "durable": durable, "load": load, "save_memory": save_memory.bytes,
-            "load_memory": load_memory.bytes, "files": files, "cached": cached}
+    return seconds
 
 
 def place_of(options, number, name):
@@ -165,6 +179,7 @@ def summarize(rounds, calls):
     rows = {}
     for name, measured in rounds.items():
         rows[name] = {key: statistics.median(one[key] for one in measured) for key in measured[0]}
+        rows[name]["warm_spread"] = [of(one["warm"] for one in measured) for of in (min, max)]
         rows[name].update(calls.get(name, {}))
     for row in rows.values():
         if RAW_WRITE in rows:
@@ -177,7 +192,9 @@ def summarize(rounds, calls):
 COLUMNS = [  # title, key, digits, unit
     ("files", "files", 0, 1), ("blocked", "blocked", 2, 1), ("durable", "durable", 2, 1),
     ("x raw", "durable_ratio", 2, 1), ("load", "load", 2, 1), ("x raw", "load_ratio", 2, 1),
+    ("warm", "warm", 2, 1), ("smallest to largest", "warm_spread", 2, 1),
     ("save MiB", "save_memory", 0, 2**20), ("load MiB", "load_memory", 0, 2**20),
+    ("and mapped", "load_resident", 0, 2**20),
     ("writes/GiB", "writes_per_gib", 0, 1), ("reads/GiB", "reads_per_gib", 0, 1),
     ("reads/write", "reads_per_write", 2, 1), ("backward", "backward", 0, 1),
 ]
@@ -187,12 +204,15 @@ def print_table(rows, absent):
     first = next(iter(rows.values()))
     print(f"{first['bytes'] / 2**30:.2f} GiB on {RANKS} ranks; seconds are medians of the slowest rank;")
     print("x raw: 1.00 is as fast as a direct write into one file, or a sequential read, in this run; larger is faster")
+    print("load: cold; warm: with the files in the cache; load MiB: memory of the cold load that no file backs")
     columns = [column for column in COLUMNS if any(column[1] in row for row in rows.values())]
     print(" " * 28 + "".join(title.rjust(max(8, len(title) + 2)) for title, *_ in columns))
     for name, row in rows.items():
         line = ""
         for title, key, digits, unit in columns:
-            cell = "-" if row.get(key) is None else f"{row[key] / unit:.{digits}f}"
+            found = row.get(key)
+            values = found if isinstance(found, list) else [] if found is None else [found]
+            cell = " to ".join(f"{value / unit:.{digits}f}" for value in values) or "-"
             line += cell.rjust(max(8, len(title) + 2))
         print(f"{name:28}{line}" + ("" if WAYS[name].synced else "  (does not sync)"))
     for name, why in absent.items():

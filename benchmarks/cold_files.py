@@ -1,9 +1,10 @@
 """What the benchmarks of checkpoints do before a load, and how they measure memory: files that are dropped from the
-page cache, how much of them is cached, and the most memory that a process had."""
+page cache or read into it, how much of them is cached, and the most memory that a process had."""
 
 import ctypes
 import mmap
 import os
+import threading
 
 
 def drop_from_cache(place):
@@ -12,6 +13,14 @@ def drop_from_cache(place):
             file = os.open(os.path.join(directory, name), os.O_RDONLY)
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(file)
+
+
+def read_into_cache(place):
+    for directory, _, names in os.walk(place):
+        for name in names:
+            with open(os.path.join(directory, name), "rb", buffering=0) as file:
+                while file.read(8 << 20):
+                    pass
 
 
 def cached_share(place):
@@ -37,17 +46,33 @@ def cached_share(place):
 
 
 class PeakMemory:
-    """The most memory that this process had above its memory at the start, by the kernel's high-water
-    mark."""
+    """The most memory that this process had above its memory at the start: `bytes` by the kernel's
+    high-water mark, which includes pages of mapped files, and `private_bytes` without them. There is no
+    mark for the latter, so a thread looks every few milliseconds, if `watches` is set."""
+
+    def __init__(self, watches=False):
+        self.watches = watches
+        self.private_bytes = 0
 
     def __enter__(self):
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         self.start = self.read("VmRSS")
+        self.over = threading.Event()
+        self.watcher = threading.Thread(target=self.watch, args=(self.read("RssAnon"),))
+        if self.watches:
+            self.watcher.start()
         return self
 
     def __exit__(self, *exception):
         self.bytes = max(0, self.read("VmHWM") - self.start)
+        self.over.set()
+        if self.watches:
+            self.watcher.join()
+
+    def watch(self, start):
+        while not self.over.wait(0.005):
+            self.private_bytes = max(self.private_bytes, self.read("RssAnon") - start)
 
     @staticmethod
     def read(field):

@@ -155,6 +155,25 @@ class TailraceSave:
         tailrace.torch.load(own_file(place), into=llm_state.local_part(state))
 
 
+class TailraceSaveMmap(TailraceSave):
+    """Loads tensors over the mapped file. Mapped bytes are not compared with their checksums, and those
+    of the other libraries have none."""
+
+    def load(self, state, place):
+        import tailrace.torch
+        copy_into(state, tailrace.torch.load(own_file(place), mmap=True))
+
+
+class TailraceOpen(TailraceSave):
+    """Takes one tensor after the other. Each is compared with its checksums."""
+
+    def load(self, state, place):
+        import tailrace.torch
+        with tailrace.torch.open(own_file(place)) as file:
+            for name, tensor in llm_state.local_part(state).items():
+                tensor.copy_(file[name])
+
+
 class Dcp:
     """PyTorch's own writer. The asynchronous one is in its best form: staging memory is kept, and
     plans are cached."""
@@ -317,6 +336,8 @@ WAYS = {
     "torch.save, mmap": TorchSaveMmap,
     "safetensors": Safetensors,
     "tailrace.torch.save": TailraceSave,
+    "tailrace.torch.save, mmap": TailraceSaveMmap,
+    "tailrace.torch.open": TailraceOpen,
     "DCP": Dcp,
     "DCP async": DcpAsync,
     "DCP safetensors": DcpSafetensors,
