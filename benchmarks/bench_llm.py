@@ -43,7 +43,7 @@ import torch.multiprocessing as mp
 
 import llm_aims
 import llm_state
-from cold_files import PeakMemory, cached_share, drop_from_cache, read_into_cache
+from cold_files import PeakMemory, PrivatePeakMemory, cached_share, drop_from_cache, read_into_cache
 from llm_ways import WAYS
 from progress import Progress
 
@@ -69,7 +69,7 @@ def measure(way, state, blank, place):
     drop_from_cache(place)
     dist.barrier()
     cached = cached_share(place) if dist.get_rank() == 0 else 0
-    load_memory = PeakMemory(watches=True)
+    load_memory = PrivatePeakMemory()
     load = time_load(way, state, blank, place, load_memory)
     return {"blocked": blocked, "durable": durable, "load": load, "save_memory": save_memory.bytes,
             "load_memory": load_memory.private_bytes, "load_resident": load_memory.bytes,

@@ -46,35 +46,41 @@ def cached_share(place):
 
 
 class PeakMemory:
-    """The most memory that this process had above its memory at the start: `bytes` by the kernel's
-    high-water mark, which includes pages of mapped files, and `private_bytes` without them. There is no
-    mark for the latter, so a thread looks every few milliseconds, if `watches` is set."""
-
-    def __init__(self, watches=False):
-        self.watches = watches
-        self.private_bytes = 0
+    """The most memory that this process had above its memory at the start, by the kernel's high-water
+    mark, which includes pages of mapped files."""
 
     def __enter__(self):
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
-        self.start = self.read("VmRSS")
-        self.over = threading.Event()
-        self.watcher = threading.Thread(target=self.watch, args=(self.read("RssAnon"),))
-        if self.watches:
-            self.watcher.start()
+        self.start = read_memory("VmRSS")
         return self
 
     def __exit__(self, *exception):
-        self.bytes = max(0, self.read("VmHWM") - self.start)
+        self.bytes = max(0, read_memory("VmHWM") - self.start)
+
+
+class PrivatePeakMemory(PeakMemory):
+    """Also has `private_bytes`, without the pages of mapped files. The kernel has no mark for these, so a
+    thread looks every few milliseconds."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.private_bytes = 0
+        self.over = threading.Event()
+        self.watcher = threading.Thread(target=self.watch, args=(read_memory("RssAnon"),))
+        self.watcher.start()
+        return self
+
+    def __exit__(self, *exception):
+        super().__exit__(*exception)
         self.over.set()
-        if self.watches:
-            self.watcher.join()
+        self.watcher.join()
 
     def watch(self, start):
         while not self.over.wait(0.005):
-            self.private_bytes = max(self.private_bytes, self.read("RssAnon") - start)
+            self.private_bytes = max(self.private_bytes, read_memory("RssAnon") - start)
 
-    @staticmethod
-    def read(field):
-        with open("/proc/self/status") as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith(field + ":"))
+
+def read_memory(field):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(field + ":"))
