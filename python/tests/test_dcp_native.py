@@ -92,6 +92,14 @@ def test_a_load_has_the_id_that_dcps_own_reader_gives_it(tmp_path: Path) -> None
         assert reader.read_metadata().storage_meta.load_id == reader.load_id != first
 
 
+def test_the_metadata_are_of_the_version_that_dcps_own_writer_names(tmp_path: Path) -> None:
+    versions = []
+    for make in (FileSystemWriter, StorageWriter):
+        dcp.save(sample(1), storage_writer=make(tmp_path / make.__name__))
+        versions.append(getattr(StorageReader(tmp_path / make.__name__).read_metadata(), "version", None))
+    assert versions[0] == versions[1]
+
+
 def test_what_was_put_in_the_place_of_ours_by_dcp_is_dcps(tmp_path: Path) -> None:
     save(sample(1), tmp_path / "c")
     save_native(sample(2), tmp_path / "c")

@@ -30,7 +30,7 @@ import weakref
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint import filesystem, state_dict_saver
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.staging import AsyncStager as _Stager
@@ -86,6 +86,9 @@ class _Known:
         )
         return self.text if same else _metadata.encode_layout(metadata)
 
+
+# Of the metadata's layout. DCP's own writer says it there; PyTorch 2.5, for example, has none.
+_DCP_VERSION = getattr(filesystem, "CURRENT_DCP_VERSION", None)
 
 # Whether dcp.async_save itself waits for a copy that is made in the background.
 DCP_TAKES_FUTURES = hasattr(state_dict_saver, "AsyncSaveResponse")
@@ -375,6 +378,7 @@ class StorageWriter(_Writer, _Stager):
             else:
                 metadata.storage_data = known.places
             metadata.storage_meta = self.storage_meta()
+            metadata.version = _DCP_VERSION
             text = _metadata.encode_layout(metadata) if known is None else known.text_for(metadata)
             tail = ranks[0].written.entry[3]
             tail.append((_metadata.LAYOUT, text))
