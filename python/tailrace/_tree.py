@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import dataclasses
 import datetime
 import io
@@ -21,7 +22,7 @@ import json
 import math
 import pathlib
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -290,17 +291,34 @@ def encode(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> t
     with_views: a storage with several different tensors as views is saved whole, once. After
         loading they are views of one storage again. Otherwise each tensor is saved by itself.
     """
+    node, arrays = node_of(tree, allow_pickle, with_views)
+    return text_of(node), arrays
+
+
+def node_of(tree: Any, allow_pickle: bool = False, with_views: bool = False) -> tuple[Any, dict[str, Any]]:
+    """As encode(), before it is text."""
     encoder = _Encoder(allow_pickle, _shared_storages(tree) if with_views else frozenset())
+    with _refusing():
+        return encoder.node(tree, ()), encoder.arrays
+
+
+def text_of(node: Any) -> bytes:
+    """The skeleton of a node. Lists and dicts (without keys that begin with $) of None, bool, int, str and
+    finite floats are nodes, too."""
+    with _refusing():
+        return json.dumps({"tailrace": 1, "tree": node}, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
     try:
-        root = encoder.node(tree, ())
-        text = json.dumps({"tailrace": 1, "tree": root}, separators=(",", ":"), allow_nan=False)
+        yield
     except Error:
         raise
     except (TypeError, ValueError, RecursionError) as error:  # a slice of objects; 5000 digits
         raise Error(
             Code.INVALID_ARGUMENT, f"the tree holds what has no safe encoding: {error}; nothing was saved"
         ) from error
-    return text.encode("ascii"), encoder.arrays
 
 
 def merge(skeletons: Sequence[bytes]) -> bytes:
@@ -308,7 +326,7 @@ def merge(skeletons: Sequence[bytes]) -> bytes:
     tree: dict[str, Any] = {}
     for skeleton in skeletons:
         tree.update(parse(skeleton))
-    return json.dumps({"tailrace": 1, "tree": tree}, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return text_of(tree)
 
 
 def _shared_storages(tree: Any) -> frozenset[Any]:

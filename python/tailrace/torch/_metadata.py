@@ -78,18 +78,19 @@ def encode_layout(metadata: Metadata) -> bytes:
         [index.fqn, None if index.offset is None else list(index.offset), index.index, *dataclasses.astuple(place)]
         for index, place in places.items()
     ]
-    text, arrays = _tree.encode(
+    planner_data, arrays = _tree.node_of(metadata.planner_data)
+    if arrays:
+        raise Error(Code.UNSUPPORTED, "the planner's own data holds tensors; nothing was committed")
+    # The lists are nodes already, and there are many of them.
+    return _tree.text_of(
         {
             "tensors": tensors,
             "bytes": entries,
             "places": others,
-            "planner_data": metadata.planner_data,
+            "planner_data": planner_data,
             "version": getattr(metadata, "version", None),
         }
     )
-    if arrays:
-        raise Error(Code.UNSUPPORTED, "the planner's own data holds tensors; nothing was committed")
-    return text
 
 
 def encode_save(meta: StorageMeta, replaces: str | None) -> bytes:
@@ -108,7 +109,7 @@ def encode_save(meta: StorageMeta, replaces: str | None) -> bytes:
 def decode(layout: bytes, save: bytes | None) -> tuple[Metadata, str | None]:
     """The metadata, and the mark of the checkpoint that they replace. `save`: None if an earlier version
     has written it."""
-    tree = _tree.decode(_tree.parse(layout), None)
+    tree = _tree.parse(layout)
     entries: dict[str, Any] = {}
     places: dict[MetadataIndex, Place] = {}
     try:
@@ -128,8 +129,8 @@ def decode(layout: bytes, save: bytes | None) -> tuple[Metadata, str | None]:
         meta = StorageMeta(checkpoint_id=about["checkpoint_id"], save_id=about["save_id"])
         if hasattr(meta, "modules"):
             meta.modules = about["modules"]
-        metadata = Metadata(entries, tree["planner_data"], places, meta)
-        metadata.version = tree["version"]
+        metadata = Metadata(entries, _tree.decode(tree["planner_data"], None), places, meta)
+        metadata.version = _tree.decode(tree["version"], None)
         replaces = about.get("replaces")
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise Error(Code.CORRUPT, f"the region {LAYOUT!r} cannot be understood: {error}") from None
