@@ -1,6 +1,4 @@
 // The extension's Reader: an epoch that can be read, from a directory, a file or a session.
-#include <new>
-
 #include "bindings.h"
 #include "c_api/objects.h"
 
@@ -112,39 +110,12 @@ class Reader {
             boxes.push_back({name, offset, shape, memory_at(address, bytes)});
         check(alive()->read_boxes(boxes));
     }
-    // Reads and checks these regions of a rank, in the given order, through the page cache.
     void verify(uint32_t rank, const std::vector<std::string>& names) const {
         const nb::gil_scoped_release release;
-        const auto reader = alive();
-        const std::unique_ptr<std::byte[]> scratch(new (std::nothrow) std::byte[verify_bytes]);
-        if (!scratch)
-            throw Failure{TAILRACE_OUT_OF_MEMORY, "no memory to check regions with; nothing was read"};
-        std::vector<RegionTarget> together;  // small ones, in the scratch memory
-        uint64_t together_bytes = 0;
-        const auto check_together = [&] {
-            check(reader->read_regions(rank, together));
-            together.clear();
-            together_bytes = 0;
-        };
-        for (const std::string& name : names) {
-            const uint64_t bytes = value_of(reader->region_bytes(rank, name));
-            if (bytes > verify_bytes - together_bytes) check_together();
-            if (bytes > verify_bytes) {
-                check(reader->read_in_pieces(rank, name, verify_bytes,
-                                             [](uint64_t, std::span<const std::byte>) { return Status(); }));
-                continue;
-            }
-            together.push_back({name, {scratch.get() + together_bytes, bytes}});
-            together_bytes += bytes;
-        }
-        check_together();
+        check(alive()->verify_regions(rank, names));
     }
 
   private:
-    // verify() holds this much once or twice. Reads of so little into memory that begins at no page go
-    // through the page cache and stay there, for those who map the file.
-    static constexpr uint64_t verify_bytes = 16 << 20;
-
     explicit Reader(EpochReader& borrowed) : borrowed_(&borrowed) {}
 
     static Status call(const nb::object& use, EpochReader& opened) {

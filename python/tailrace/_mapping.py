@@ -78,7 +78,7 @@ def is_mapped(ref: _tree.ArrayRef, mapped: Container[str]) -> bool:
 
 def verify(reader: _core.Reader, rank: int, names: Iterable[str]) -> None:
     """Compares the bytes of these regions with their checksums. They are read once, in the order of the
-    file and through the page cache, where the mappings find them. Memory: 32 MiB. Raises Error
+    file and through the page cache, where the mappings find them. Memory: 16 MiB. Raises Error
     (corrupt) if they differ."""
     wanted = frozenset(names)
     reader.verify(rank, [name for name, _, _ in reader.regions(rank) if name in wanted])

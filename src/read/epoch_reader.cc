@@ -1,15 +1,17 @@
 // Reader: implements EpochReader. epoch_streams knows where streams lie, and reads manifests and
 // blocks (single blocks in epoch_reader_stream). epoch_arrays puts global arrays together. This
-// file has three members that build on them:
+// file has four members that build on them:
 //
 //   read_regions    reads the regions' check blocks straight into the targets
 //   read_in_pieces  reads a region piece by piece, through one bounded buffer
 //   verify          reads the whole stream in batches, through one bounded buffer
+//   verify_regions  does the same with some of its regions
 #include "read/epoch_reader.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/invariant.h"
 #include "base/nearest.h"
@@ -20,7 +22,11 @@ namespace tailrace::internal {
 
 namespace {
 
-constexpr uint64_t scratch_bytes = 32 << 20;  // the most that read_scattered() holds
+constexpr uint64_t scattered_bytes = 32 << 20;  // the most that read_scattered() holds
+
+// So little is read without buffers, and memory of allocate() begins at no page. Such reads go through
+// the page cache.
+static_assert(EpochReader::mapped_memory_bytes <= second_thread_bytes);
 
 class Reader final : public EpochReader {
   public:
@@ -49,11 +55,16 @@ class Reader final : public EpochReader {
     Status read_boxes(std::span<const BoxTarget> boxes) override { return arrays_.read_boxes(boxes); }
     Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress,
                   uint64_t memory_bytes) override;
+    Status verify_regions(uint32_t rank, std::span<const std::string> names) override;
 
   private:
+    // Gets what a batch came to, and where it ends in the stream. A failure of its own ends the reading.
+    using AfterBatch = std::function<Status(const Status& outcome, uint64_t end)>;
     Result<uint32_t> region_number(const SavedRank& saved, std::string_view name) const;
     Status read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target);
     Status read_pieces(const SavedRank& saved, uint32_t number, uint64_t memory_bytes, const TakePiece& take);
+    Status read_batches(const SavedRank& saved, std::span<const uint32_t> numbers, uint64_t memory_bytes,
+                        const AfterBatch& after);
 
     EpochStreams streams_;
     EpochArrays arrays_;
@@ -116,10 +127,11 @@ Result<std::vector<std::optional<RegionPlace>>> Reader::places(uint32_t rank) {
 
 // Reads a region whose bytes do not lie one after another in memory.
 Status Reader::read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target) {
-    return read_pieces(saved, number, scratch_bytes, [&](uint64_t offset, std::span<const std::byte> piece) {
-        scatter(piece, target.memory.data(), target.strides, offset);
-        return Status();
-    });
+    return read_pieces(saved, number, scattered_bytes,
+                       [&](uint64_t offset, std::span<const std::byte> piece) {
+                           scatter(piece, target.memory.data(), target.strides, offset);
+                           return Status();
+                       });
 }
 
 Status Reader::read_in_pieces(uint32_t rank, std::string_view name, uint64_t memory_bytes,
@@ -159,35 +171,62 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
     };
     report_up_to(manifest.manifest_bytes);
 
-    const uint64_t scratch_size = std::min(memory_bytes, manifest.stream_bytes);
-    TAILRACE_ASSIGN(auto scratch, allocate(scratch_size, fmt::format("checking {}", streams_.name_of(rank))));
+    std::vector<uint32_t> all(manifest.regions.size());
+    std::iota(all.begin(), all.end(), 0);
     Status first_failure;
     size_t failed_batches = 0;
-    std::vector<StreamBlock> batch;
-    uint64_t batch_bytes = 0;
-    const auto check_batch = [&] {
-        if (batch.empty()) return;
-        const uint64_t end = batch.back().stream_offset + batch.back().memory.size();
+    TAILRACE_TRY(read_batches(*fresh, all, memory_bytes, [&](const Status& outcome, uint64_t end) {
         // Go on after a failure, so that the log names everything that is damaged.
-        if (Status status = streams_.read(*fresh, std::move(batch)); !status.ok())
-            if (failed_batches++ == 0) first_failure = status;
-        batch.clear();
-        batch_bytes = 0;
+        if (!outcome.ok() && failed_batches++ == 0) first_failure = outcome;
         report_up_to(end);
-    };
-    for (uint32_t number = 0; number < manifest.regions.size(); ++number) {
-        for (uint64_t b = 0; b < block_count(manifest.regions[number]); ++b) {
-            if (batch_bytes + check_block_bytes > scratch_size) check_batch();
-            batch.push_back(block_of(manifest, number, b, scratch.get() + batch_bytes));
-            batch_bytes += batch.back().memory.size();
-        }
-    }
-    check_batch();
+        return Status();
+    }));
     report_up_to(manifest.stream_bytes);
     if (failed_batches > 1)
         return Status(first_failure.code(), fmt::format("{}; {} later stretches are damaged as well",
                                                         first_failure.message(), failed_batches - 1));
     return first_failure;
+}
+
+Status Reader::verify_regions(uint32_t rank, std::span<const std::string> names) {
+    TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(rank));
+    std::vector<uint32_t> numbers;
+    for (const std::string& name : names) {
+        TAILRACE_ASSIGN(const uint32_t number, region_number(*saved, name));
+        numbers.push_back(number);
+    }
+    return read_batches(*saved, numbers, mapped_memory_bytes,
+                        [](const Status& outcome, uint64_t) { return outcome; });
+}
+
+// Reads these regions' check blocks, as many at a time as `memory_bytes` hold (1 MiB or more).
+Status Reader::read_batches(const SavedRank& saved, std::span<const uint32_t> numbers, uint64_t memory_bytes,
+                            const AfterBatch& after) {
+    const PartManifest& manifest = saved.manifest;
+    uint64_t total = 0;
+    for (const uint32_t number : numbers) total += manifest.regions[number].bytes;
+    const uint64_t scratch_bytes = std::min(memory_bytes, total);
+    TAILRACE_ASSIGN(auto scratch,
+                    allocate(scratch_bytes, fmt::format("checking {}", streams_.name_of(manifest.rank))));
+    std::vector<StreamBlock> batch;
+    uint64_t batch_bytes = 0;
+    const auto read_batch = [&] {
+        const uint64_t end = batch.back().stream_offset + batch.back().memory.size();
+        const Status outcome = streams_.read(saved, std::move(batch));
+        batch.clear();
+        batch_bytes = 0;
+        return after(outcome, end);
+    };
+    for (const uint32_t number : numbers) {
+        for (uint64_t b = 0; b < block_count(manifest.regions[number]); ++b) {
+            const uint64_t left = manifest.regions[number].bytes - b * check_block_bytes;
+            if (batch_bytes + std::min<uint64_t>(left, check_block_bytes) > scratch_bytes)
+                TAILRACE_TRY(read_batch());
+            batch.push_back(block_of(manifest, number, b, scratch.get() + batch_bytes));
+            batch_bytes += batch.back().memory.size();
+        }
+    }
+    return batch.empty() ? Status() : read_batch();
 }
 
 }  // namespace

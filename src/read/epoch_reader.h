@@ -151,6 +151,12 @@ class EpochReader {
     virtual Status verify(uint32_t rank, const std::function<void(uint64_t)>& progress,
                           uint64_t memory_bytes = verify_memory_bytes) = 0;
 
+    // Reads and checks these regions of a rank, in the given order, and ends with the first failure.
+    // It reads through the page cache, where whoever maps the files finds the bytes. Memory:
+    // mapped_memory_bytes.
+    static constexpr uint64_t mapped_memory_bytes = 16 << 20;
+    virtual Status verify_regions(uint32_t rank, std::span<const std::string> names) = 0;
+
     // Where the rank's regions lie in the nearest tier, in the order of its manifest, for programs
     // that map the files. Empty for a region without bytes, and for one whose bytes are not together.
     // The files may have been replaced under their names since the epoch was opened.

@@ -289,5 +289,50 @@ TEST_F(EpochReaderTest, VerifyNamesEveryDamagedRegionInTheLog) {
     EXPECT_THAT(warnings_, Contains(HasSubstr("'b'")));
 }
 
+// ---- verify_regions -------------------------------------------------------------------------------------
+
+TEST_F(EpochReaderTest, VerifyRegionsReadsThoseAloneAndTogetherWhatIsSmall) {
+    BuiltEpoch epoch;
+    epoch.chunk_bytes = 64 * MiB;
+    epoch.ranks = {{{"large", pattern(1, 20 * MiB), {}}, {"other", pattern(2, 30 * MiB), {}}}};
+    std::vector<std::string> names{"large"};
+    for (int i = 0; i < 100; ++i) {
+        names.push_back("small " + std::to_string(i));
+        epoch.ranks[0].push_back({names.back(), pattern(3 + i, 1000), {}});
+    }
+    auto reader = write_and_open(epoch);
+    ASSERT_TRUE(reader->manifest(0).ok());
+    log_.clear();
+    ASSERT_EQ(reader->verify_regions(0, names).to_string(), "ok");
+    EXPECT_LT(log_.bytes(), 30 * MiB);
+    EXPECT_LE(log_.calls.size(), 5u);
+    EXPECT_EQ(log_.backward_steps(), 0u);
+    flip_in_shared(epoch, 0, place_of(*reader, 0, "other"));
+    EXPECT_EQ(reader->verify_regions(0, names).to_string(), "ok");
+    for (const char* damaged : {"small 99", "large"}) {
+        const uint64_t at =
+            place_of(*reader, 0, damaged) + find_region(**reader->manifest(0), damaged)->bytes - 1;
+        flip_in_shared(epoch, 0, at);
+        const Status status = reader->verify_regions(0, names);
+        EXPECT_EQ(status.code(), Code::corrupt);
+        EXPECT_THAT(status.message(), HasSubstr(std::string("'") + damaged + "'"));
+        flip_in_shared(epoch, 0, at);
+    }
+}
+
+TEST_F(EpochReaderTest, VerifyRegionsEndsWithTheFirstFailure) {
+    BuiltEpoch epoch;
+    epoch.ranks = {{{"a", pattern(1, 20 * MiB), {}}, {"b", pattern(2, 20 * MiB), {}}}};
+    auto reader = write_and_open(epoch);
+    flip_in_shared(epoch, 0, place_of(*reader, 0, "a"));
+    log_.clear();
+    EXPECT_EQ(reader->verify_regions(0, std::vector<std::string>{"a", "b"}).code(), Code::corrupt);
+    EXPECT_LT(log_.bytes(), 20 * MiB);
+    log_.clear();
+    EXPECT_EQ(reader->verify_regions(0, std::vector<std::string>{"b", "missing"}).code(), Code::not_found);
+    EXPECT_EQ(log_.bytes(), 0u);
+    EXPECT_TRUE(reader->verify_regions(0, {}).ok());
+}
+
 }  // namespace
 }  // namespace tailrace::internal

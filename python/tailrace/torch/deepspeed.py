@@ -293,7 +293,7 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
 def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory
     `target` and nowhere else. They serve zero_to_fp32.py, universal checkpoints, and engines
-    without tailrace. Memory: 32 MiB, since the states are mapped."""
+    without tailrace. Memory: 16 MiB, since the states are mapped."""
     target = _arguments.path(target, "target", "nothing was written")
     with _segments.Reader(_arguments.path(checkpoint, "checkpoint", "nothing was read")) as reader:
         for segment in reader.owners:
