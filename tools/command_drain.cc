@@ -151,7 +151,10 @@ struct Summary {
                 said = "stopped before its share was written";
                 break;
             case Fate::waiting:
-                said = (looked_only ? "waits for the shares of " : "waiting for ") + to_string(waiting_for());
+                if (const auto nodes = waiting_for(); nodes.empty())
+                    said = "all shares are written; a drain commits it";
+                else
+                    said = (looked_only ? "waits for the shares of " : "waiting for ") + to_string(nodes);
                 break;
         }
         if (with_bytes && written_bytes > 0)

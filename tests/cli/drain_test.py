@@ -188,6 +188,19 @@ class AfterDeathTest(DrainTest):
         self.assertEqual(again.stdout, "")
         self.assertIn("nothing to drain", again.stderr)
 
+    def test_of_an_epoch_that_only_lacks_its_names_it_says_so(self):
+        self.killed(1)
+        kept = self.root / "kept"
+        shutil.copytree(self.local, kept)
+        self.drain()
+        for file in self.shared.glob("*.tailrace"):
+            file.rename(file.with_name(file.name + ".unfinished"))
+        shutil.rmtree(self.local)
+        kept.rename(self.local)
+        self.assertIn("all shares are written; a drain commits it", self.drain("--dry-run", code=5).stdout)
+        self.assertIn("committed", self.drain().stdout)
+        self.assertEqual(self.committed(), [1])
+
     def test_files_have_the_rights_that_the_program_would_give_them(self):
         for program, drain in ((0o077, 0o022), (0o027, 0o077)):
             with self.umask(program):
