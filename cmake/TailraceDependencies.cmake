@@ -18,7 +18,7 @@ if(TAILRACE_TOOLS)
 endif()
 if(TAILRACE_MPI)
   find_package(MPI REQUIRED COMPONENTS C CXX)
-  if(TAILRACE_BENCHMARKS)
+  if(TAILRACE_BENCHMARKS AND TAILRACE_PEERS)
     # Debian builds HDF5 for each MPI library; a peer in tailrace-mpi-bench, where it is there.
     if(MPI_C_LIBRARIES MATCHES "mpich")
       pkg_check_modules(TAILRACE_HDF5 QUIET IMPORTED_TARGET hdf5-mpich)
