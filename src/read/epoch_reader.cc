@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/invariant.h"
 #include "base/nearest.h"
@@ -58,8 +59,10 @@ class Reader final : public EpochReader {
     Status verify_regions(uint32_t rank, std::span<const std::string> names) override;
 
   private:
-    // Gets what a batch came to, and where it ends in the stream. A failure of its own ends the reading.
-    using AfterBatch = std::function<Status(const Status& outcome, uint64_t end)>;
+    // Gets what a batch came to, where it ends in the stream, and its bytes. A failure of its own ends
+    // the reading.
+    using AfterBatch =
+        std::function<Status(const Status& outcome, uint64_t end, std::span<const std::byte> bytes)>;
     Result<uint32_t> region_number(const SavedRank& saved, std::string_view name) const;
     Status read_scattered(const SavedRank& saved, uint32_t number, const RegionTarget& target);
     Status read_pieces(const SavedRank& saved, uint32_t number, uint64_t memory_bytes, const TakePiece& take);
@@ -138,26 +141,19 @@ Status Reader::read_in_pieces(uint32_t rank, std::string_view name, uint64_t mem
                               const TakePiece& take) {
     TAILRACE_ASSIGN(const SavedRank* saved, streams_.saved(rank));
     TAILRACE_ASSIGN(const uint32_t number, region_number(*saved, name));
-    return read_pieces(*saved, number, memory_bytes / check_block_bytes * check_block_bytes, take);
+    return read_pieces(*saved, number, memory_bytes, take);
 }
 
-// `memory_bytes`: whole check blocks.
 Status Reader::read_pieces(const SavedRank& saved, uint32_t number, uint64_t memory_bytes,
                            const TakePiece& take) {
-    INVARIANT(memory_bytes > 0 && memory_bytes % check_block_bytes == 0);
-    const Region& region = saved.manifest.regions[number];
-    TAILRACE_ASSIGN(auto scratch,
-                    allocate(std::min(memory_bytes, region.bytes), fmt::format("region '{}'", region.name)));
-    for (uint64_t from = 0; from < region.bytes; from += memory_bytes) {
-        const uint64_t stretch = std::min(memory_bytes, region.bytes - from);
-        std::vector<StreamBlock> blocks;
-        for (uint64_t at = 0; at < stretch; at += check_block_bytes)
-            blocks.push_back(
-                block_of(saved.manifest, number, (from + at) / check_block_bytes, scratch.get() + at));
-        TAILRACE_TRY(streams_.read(saved, std::move(blocks)));
-        TAILRACE_TRY(take(from, {scratch.get(), stretch}));
-    }
-    return {};
+    uint64_t offset = 0;
+    return read_batches(saved, {&number, 1}, memory_bytes,
+                        [&](const Status& outcome, uint64_t, std::span<const std::byte> piece) {
+                            TAILRACE_TRY(outcome);
+                            TAILRACE_TRY(take(offset, piece));
+                            offset += piece.size();
+                            return Status();
+                        });
 }
 
 Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progress, uint64_t memory_bytes) {
@@ -175,7 +171,7 @@ Status Reader::verify(uint32_t rank, const std::function<void(uint64_t)>& progre
     std::iota(all.begin(), all.end(), 0);
     Status first_failure;
     size_t failed_batches = 0;
-    TAILRACE_TRY(read_batches(*fresh, all, memory_bytes, [&](const Status& outcome, uint64_t end) {
+    TAILRACE_TRY(read_batches(*fresh, all, memory_bytes, [&](const Status& outcome, uint64_t end, auto) {
         // Go on after a failure, so that the log names everything that is damaged.
         if (!outcome.ok() && failed_batches++ == 0) first_failure = outcome;
         report_up_to(end);
@@ -196,26 +192,26 @@ Status Reader::verify_regions(uint32_t rank, std::span<const std::string> names)
         numbers.push_back(number);
     }
     return read_batches(*saved, numbers, mapped_memory_bytes,
-                        [](const Status& outcome, uint64_t) { return outcome; });
+                        [](const Status& outcome, uint64_t, auto) { return outcome; });
 }
 
-// Reads these regions' check blocks, as many at a time as `memory_bytes` hold (1 MiB or more).
+// Reads these regions' check blocks, as many at a time as `memory_bytes` hold.
 Status Reader::read_batches(const SavedRank& saved, std::span<const uint32_t> numbers, uint64_t memory_bytes,
                             const AfterBatch& after) {
+    INVARIANT(memory_bytes >= check_block_bytes);
     const PartManifest& manifest = saved.manifest;
     uint64_t total = 0;
     for (const uint32_t number : numbers) total += manifest.regions[number].bytes;
     const uint64_t scratch_bytes = std::min(memory_bytes, total);
     TAILRACE_ASSIGN(auto scratch,
-                    allocate(scratch_bytes, fmt::format("checking {}", streams_.name_of(manifest.rank))));
+                    allocate(scratch_bytes, fmt::format("reading {}", streams_.name_of(manifest.rank))));
     std::vector<StreamBlock> batch;
     uint64_t batch_bytes = 0;
     const auto read_batch = [&] {
         const uint64_t end = batch.back().stream_offset + batch.back().memory.size();
         const Status outcome = streams_.read(saved, std::move(batch));
         batch.clear();
-        batch_bytes = 0;
-        return after(outcome, end);
+        return after(outcome, end, {scratch.get(), std::exchange(batch_bytes, 0)});
     };
     for (const uint32_t number : numbers) {
         for (uint64_t b = 0; b < block_count(manifest.regions[number]); ++b) {
