@@ -132,6 +132,44 @@ def test_a_target_may_be_partial_and_of_another_type_if_it_says_so(tmp_path: Pat
     assert tailrace.jax.restore(tmp_path, {"n": jnp.int32(0)}, partial=True)["n"] == 3
 
 
+def test_what_is_described_comes_back_as_the_kind_that_it_was(tmp_path: Path) -> None:
+    wide = {"ints": np.array([2**40 + 1, 3]), "floats": np.array([1e300])}
+    tailrace.jax.save(tmp_path, {**wide, "jax": jnp.arange(3)})
+    for cast in (False, True):
+        found = tailrace.jax.restore(tmp_path, tailrace.jax.metadata(tmp_path), cast=cast)
+        assert isinstance(found["jax"], jax.Array)
+        for name, values in wide.items():
+            assert isinstance(found[name], np.ndarray) and found[name].dtype == values.dtype
+            np.testing.assert_array_equal(found[name], values)
+
+
+@pytest.mark.parametrize("values", [np.array([2**40 + 1, 3]), np.array([1e300]), np.array([2**63], np.uint64)])
+def test_values_of_64_bits_are_not_cut(values: Any, tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"fits": np.ones(2), "wide": values, "number": 2**40})
+    on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    target = {"wide": jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=on_device)}
+    with pytest.raises(Error, match=r"\['wide'\] is to become .*64, and JAX would make .*32 of it: set jax_enable_x64"):
+        tailrace.jax.restore(tmp_path, target, partial=True)
+    with pytest.raises(Error, match=r"\['wide'\] has values that .*32 cannot hold"):
+        tailrace.jax.restore(tmp_path, target, partial=True, cast=True)
+    with pytest.raises(Error, match=r"\['number'\] has values that int32 cannot hold"):
+        number = {"number": jax.ShapeDtypeStruct((), np.int64, sharding=on_device)}
+        tailrace.jax.restore(tmp_path, number, partial=True, cast=True)
+    fits = {"fits": jax.ShapeDtypeStruct((2,), np.float64, sharding=on_device)}
+    found = tailrace.jax.restore(tmp_path, fits, partial=True, cast=True)["fits"]
+    assert found.dtype == np.float32 and found.tolist() == [1, 1]
+
+
+def test_arrays_of_64_bits_come_back_where_jax_has_them(tmp_path: Path) -> None:
+    with jax.enable_x64(True):
+        tailrace.jax.save(tmp_path, {"wide": jnp.array([2**40 + 1])})
+        one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        assert tailrace.jax.restore(tmp_path, shardings=one)["wide"].tolist() == [2**40 + 1]
+    with pytest.raises(Error, match=r"\['wide'\] is to become int64, and JAX would make int32.*nothing was restored"):
+        tailrace.jax.restore(tmp_path, shardings=one)
+    assert tailrace.jax.restore(tmp_path)["wide"].tolist() == [2**40 + 1]
+
+
 def test_metadata_tells_shapes_and_types(tmp_path: Path) -> None:
     tailrace.jax.save(tmp_path, {"a": [jnp.zeros((2, 3), jnp.bfloat16), 5]})
     found = tailrace.jax.metadata(tmp_path)["a"]

@@ -173,7 +173,10 @@ def _wait_for_all(operation: Operation, failure: BaseException | None) -> None:
 def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool) -> Any:
     if target is None:
         entries = source.entries
-        wanted = _without_target(entries, shardings)
+        try:
+            wanted = _without_target(entries, shardings)
+        except ValueError as difference:
+            raise difference if isinstance(difference, Error) else _refused(str(difference)) from None
         return _leaves.nested(entries, list(_filled(source.reader, entries, wanted)))
     leaves, structure = jax.tree_util.tree_flatten_with_path(target)
     names = [_leaves.names_of(path) for path, _ in leaves]
@@ -200,8 +203,12 @@ def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool
     if differences:
         more = len(differences) - _MOST_DIFFERENCES
         listed = "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
-        raise Error(Code.INVALID_ARGUMENT, f"the checkpoint does not fit the target: {listed}; {_NOTHING}")
+        raise _refused(f"the checkpoint does not fit the target: {listed}")
     return jax.tree_util.tree_unflatten(structure, list(_filled(source.reader, entries, wanted)))
+
+
+def _refused(why: str) -> Error:
+    return Error(Code.INVALID_ARGUMENT, f"{why}; {_NOTHING}")
 
 
 def _is_leaf(entry: _leaves.Entry | None) -> bool:
@@ -238,6 +245,7 @@ def _without_target(entries: list[_leaves.Entry], shardings: Any) -> list[_Wante
         elif entry.kind == "prng":
             wanted.append(_random_keys(entry, sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])))
         elif sharding is not None and entry.kind == "array":
+            _check_type(entry, _leaves.type_of(entry), False)
             wanted.append(_jax_array(entry, sharding, _leaves.type_of(entry)))
         else:
             wanted.append(_numpy_array(entry))
@@ -256,7 +264,7 @@ def _for_leaf(entry: _leaves.Entry, leaf: Any, sharding: Any, cast: bool) -> _Wa
         value = np.asarray(plain_value(entry))
         if value.shape != tuple(leaf.shape) or value.dtype.kind not in "biufc":
             raise ValueError(f"{entry.text} was saved as {value.tolist()!r}, and the target has an array")
-        return _placed_value(value.astype(leaf.dtype), leaf, sharding, entry)
+        return _placed_value(value, leaf, sharding, entry, cast)
     if entry.kind == "prng":
         shape, keys = key_type(entry)
         if not _is_key_data(entry, leaf) and (shape != tuple(leaf.shape) or keys != leaf.dtype):
@@ -269,13 +277,44 @@ def _for_leaf(entry: _leaves.Entry, leaf: Any, sharding: Any, cast: bool) -> _Wa
     saved = _leaves.type_of(entry)
     if saved != leaf.dtype and not cast:
         raise ValueError(f"{entry.text} was saved as {saved}, the target's type is {leaf.dtype}")
-    if isinstance(leaf, (np.ndarray, np.generic)) and sharding is None:
+    if sharding is None and (isinstance(leaf, (np.ndarray, np.generic)) or _describes_numpy(entry, leaf)):
         wanted = _numpy_array(entry, leaf.dtype)
         if isinstance(leaf, np.generic):
             finish = wanted.finish
             wanted.finish = lambda: finish()[()]
         return wanted
-    return _jax_array(entry, sharding or getattr(leaf, "sharding", None) or _own_device(entry), leaf.dtype)
+    where = sharding or getattr(leaf, "sharding", None) or _own_device(entry)
+    _check_type(entry, leaf.dtype, cast)
+    return _jax_array(entry, where, leaf.dtype)
+
+
+def _describes_numpy(entry: _leaves.Entry, leaf: Any) -> bool:
+    """Whether the leaf describes what was a NumPy array, and asks for no device."""
+    return entry.kind == "numpy" and isinstance(leaf, jax.ShapeDtypeStruct) and leaf.sharding is None
+
+
+def _check_type(entry: _leaves.Entry, dtype: Any, cast: bool) -> None:
+    """Raises ValueError if a jax.Array cannot have this type: without jax_enable_x64, JAX makes 32 bits of 64."""
+    found = jax.dtypes.canonicalize_dtype(dtype)
+    if found != dtype and not cast:
+        raise ValueError(
+            f"{entry.text} is to become {dtype}, and JAX would make {found} of it: set jax_enable_x64, or take a NumPy "
+            "array as its target"
+        )
+
+
+def _as_jax_has_it(entry: _leaves.Entry, values: Any, dtype: Any) -> Any:
+    """The values as `dtype`, or as what JAX makes of that type. Then integers keep their values, and finite numbers
+    stay finite, or it raises Error (invalid argument)."""
+    asked, found = values.astype(dtype, copy=False), jax.dtypes.canonicalize_dtype(dtype)
+    with np.errstate(over="ignore"):
+        made = asked.astype(found, copy=False)
+    if found != dtype and not np.all(made == asked if found.kind in "iu" else np.isfinite(made) | ~np.isfinite(asked)):
+        raise _refused(
+            f"{entry.text} has values that {found} cannot hold, which is what JAX makes of {dtype}: set jax_enable_x64 "
+            "or take a NumPy array as its target"
+        )
+    return made
 
 
 def _is_key_data(entry: _leaves.Entry, leaf: Any) -> bool:
@@ -344,11 +383,13 @@ def _plain(entry: _leaves.Entry) -> _Wanted:
     return _Wanted([], lambda: value)
 
 
-def _placed_value(value: Any, leaf: Any, sharding: Any, entry: _leaves.Entry) -> _Wanted:
+def _placed_value(value: Any, leaf: Any, sharding: Any, entry: _leaves.Entry, cast: bool) -> _Wanted:
     if isinstance(leaf, (np.ndarray, np.generic)) and sharding is None:
-        return _Wanted([], lambda: value)
+        return _Wanted([], lambda: value.astype(leaf.dtype))
     where = sharding or getattr(leaf, "sharding", None) or _own_device(entry)
-    return _Wanted([], lambda: jax.make_array_from_callback(value.shape, where, lambda index: value[index]))
+    _check_type(entry, leaf.dtype, cast)
+    made = _as_jax_has_it(entry, value, leaf.dtype)
+    return _Wanted([], lambda: jax.make_array_from_callback(value.shape, where, lambda index: made[index]))
 
 
 def _memory(entry: _leaves.Entry, extent: tuple[int, ...]) -> Any:
@@ -374,13 +415,14 @@ def _jax_array(entry: _leaves.Entry, sharding: Any, dtype: Any) -> _Wanted:
     memory = {box: _memory(entry, box[1]) for box in boxes.values()}
 
     def finish() -> Any:
-        cast = {box: part.astype(dtype, copy=False) for box, part in memory.items()}
+        made = {box: _as_jax_has_it(entry, part, dtype) for box, part in memory.items()}
         parts = [
-            jax.device_put(cast[box], jax.sharding.SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
+            jax.device_put(made[box], jax.sharding.SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
             for device, box in boxes.items()
         ]
         memory.clear()
-        return jax.make_array_from_single_device_arrays(entry.shape, sharding, parts, dtype=dtype)
+        has = jax.dtypes.canonicalize_dtype(dtype)
+        return jax.make_array_from_single_device_arrays(entry.shape, sharding, parts, dtype=has)
 
     return _Wanted(list(memory.items()), finish)
 
