@@ -8,6 +8,7 @@
 
 #include "base/caught.h"
 #include "c_api/cancellation.h"
+#include "c_api/mpi_finalize.h"
 #include "c_api/open_session.h"
 #include "tailrace_mpi.h"
 #include "threads/mutex.h"
@@ -43,22 +44,14 @@ Status check(MPI_Comm communicator) {
 Mutex opened_mutex;
 std::vector<std::weak_ptr<tailrace_session>> opened GUARDED_BY(opened_mutex);
 
-void close_opened() {
-    std::vector<std::weak_ptr<tailrace_session>> sessions;
-    {
-        MutexLock lock(opened_mutex);
-        sessions.swap(opened);
-    }
-    for (const auto& session : sessions) close_if_open(session, "MPI_Finalize");
-}
-
-// For an MPI_Finalize that does not come by the one below: in Fortran, Open MPI's calls PMPI_Finalize. It
-// deletes the attributes of MPI_COMM_SELF before anything else ends.
+// For an MPI_Finalize that does not come by the one below, such as that of a Fortran program without the
+// module tailrace: it may call PMPI_Finalize. It deletes the attributes of MPI_COMM_SELF before anything else
+// ends.
 void close_with_self() REQUIRES(opened_mutex) {
     static int key = MPI_KEYVAL_INVALID;
     if (key != MPI_KEYVAL_INVALID) return;
     const auto close = [](MPI_Comm, int, void*, void*) {
-        close_opened();
+        close_before_finalize();
         return MPI_SUCCESS;
     };
     if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, close, &key, nullptr) == MPI_SUCCESS)
@@ -73,6 +66,15 @@ void remember(const tailrace_session* session) {
 }
 
 }  // namespace
+
+void tailrace::internal::close_before_finalize() {
+    std::vector<std::weak_ptr<tailrace_session>> sessions;
+    {
+        MutexLock lock(opened_mutex);
+        sessions.swap(opened);
+    }
+    for (const auto& session : sessions) close_if_open(session, "MPI_Finalize");
+}
 
 tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* options,
                                 tailrace_session** session) try {
@@ -113,7 +115,7 @@ tailrace_code tailrace_open_mpi_f(MPI_Fint communicator, const tailrace_options*
 // moment at which background threads may use MPI. (Attributes of MPI_COMM_SELF, which are deleted
 // first, come too late: MPICH has released its locks by then.)
 extern "C" TAILRACE_API int MPI_Finalize() {
-    close_opened();
+    close_before_finalize();
     // A profiler that follows us has a function of its own.
     if (auto* next = dlsym(RTLD_NEXT, "MPI_Finalize"); next != nullptr)
         return reinterpret_cast<int (*)()>(next)();

@@ -1,12 +1,48 @@
 ! arrays save|restore DIRECTORY - a box of 12 x 10 x 8 cells with ghost cells, cut along its last two dimensions,
 ! on any number of ranks. save fills and saves it as epoch 5; restore reads it into the pieces of now, and
 ! compares. The communicator is one of mpi_f08 with USE_MPI_F08, else of mpi.
+module closing
+#ifdef USE_MPI_F08
+  use mpi_f08
+#else
+  use mpi
+#endif
+  use tailrace
+  implicit none
+
+  type(tailrace_session) :: session
+  integer :: key = MPI_KEYVAL_INVALID
+
+contains
+
+  ! MPI_Finalize deletes attributes of MPI_COMM_SELF, the last one first. Open sessions are closed before.
+  subroutine after_closing(communicator, its_key, attribute, extra, ierror)
+#ifdef USE_MPI_F08
+    type(MPI_Comm) :: communicator
+#else
+    integer :: communicator
+#endif
+    integer :: its_key, ierror
+    integer(MPI_ADDRESS_KIND) :: attribute, extra
+    ! Open MPI gives another communicator than MPI_COMM_SELF here.
+    if (communicator == MPI_COMM_NULL .or. its_key /= key .or. attribute /= 0 .or. extra /= 0) &
+      call MPI_Abort(MPI_COMM_WORLD, 2, ierror)
+    if (session%rank() >= 0) then
+      print "(a)", "MPI_Finalize went on with an open session"
+      call MPI_Abort(MPI_COMM_WORLD, 1, ierror)
+    end if
+    ierror = MPI_SUCCESS
+  end subroutine
+
+end module
+
 program arrays
 #ifdef USE_MPI_F08
   use mpi_f08
 #else
   use mpi
 #endif
+  use closing
   use tailrace
   use, intrinsic :: iso_c_binding, only: c_associated, c_int, c_int64_t, c_ptr
   use, intrinsic :: iso_fortran_env, only: int64, real64
@@ -14,7 +50,6 @@ program arrays
 
   integer, parameter :: whole(3) = [12, 10, 8], ghosts = 2
   type(tailrace_options) :: options
-  type(tailrace_session) :: session
   real(real64), allocatable, target :: u(:, :, :)
   integer, target :: steps(2), of_all(1), items = 0
   real(real64), target :: time = 0
@@ -74,7 +109,12 @@ program arrays
       end do
     end do
   end if
-  if (task == "restore") call session%close()  ! otherwise MPI_Finalize closes it
+  if (task == "restore") then
+    call session%close()
+  else  ! MPI_Finalize closes it
+    call MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, after_closing, key, 0_MPI_ADDRESS_KIND, ierror)
+    call MPI_Comm_set_attr(MPI_COMM_SELF, key, 0_MPI_ADDRESS_KIND, ierror)
+  end if
   call MPI_Finalize(ierror)
 
 contains
