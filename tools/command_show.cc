@@ -229,7 +229,9 @@ Exit show_epoch(const Options& options, Storage& storage) {
     }
     auto reader = EpochReader::open(storage, storage, epoch->sources());
     if (!reader.ok()) return report(reader.status());
-    if (const auto halt = halt_note(storage, options.choice.directory); halt && !options.json)
+    const bool is_directory = storage.list(options.choice.directory).ok();
+    if (const auto halt = is_directory ? halt_note(storage, options.choice.directory) : std::nullopt;
+        halt && !options.json)
         std::fprintf(stderr, "tailrace: note: %s\n", printable(*halt).c_str());
     return options.rank ? show_rank(options, *epoch, **reader) : show_all_ranks(options, *epoch, **reader);
 }
@@ -299,6 +301,9 @@ Exit show_shared_file(const Options& options, const SharedFileHead& head) {
         table.add({std::to_string(rank), format_bytes(share.info.stream_bytes), format_bytes(share.bytes),
                    std::to_string(share.extents)});
     print("\n" + table.text());
+    if (exit == exit_ok)
+        print(fmt::format("\nwhat the epoch holds: tailrace show {} newest\n",
+                          printable(options.choice.directory)));
     return exit;
 }
 
@@ -369,10 +374,8 @@ Exit run(const Options& options, Storage& storage) {
     if (auto listed = storage.list(path); listed.ok()) return show_epoch(options, storage);
     auto file = storage.open(path, OpenOptions{});
     if (!file.ok()) return report(file.status());
-    if (!options.choice.epoch.empty())
-        return report(
-            Status(Code::invalid_argument, fmt::format("'{}' is one file: leave the epoch out", path)));
-    return show_file(options, storage, **file);
+    const bool asks_for_epoch = !options.choice.epoch.empty() || options.rank;
+    return asks_for_epoch ? show_epoch(options, storage) : show_file(options, storage, **file);
 }
 
 }  // namespace
@@ -382,9 +385,10 @@ Command add_show(CLI::App& program) {
     CLI::App* command = program.add_subcommand("show", "Show the contents of an epoch, or of one file");
     command
         ->add_option("DIR|FILE", options->choice.directory,
-                     "Directory with the checkpoint's files, or one file")
+                     "Directory with the checkpoint's files, or one of an epoch's files")
         ->required();
-    command->add_option("EPOCH", options->choice.epoch, "Epoch number, or 'newest' (the default)");
+    command->add_option("EPOCH", options->choice.epoch,
+                        "Epoch number, or 'newest' (the default for a directory)");
     command->add_option("--rank", options->rank, "Show this rank's regions, one by one")
         ->transform(whole_number());
     command->add_option("--job", options->choice.job, "Job name, if the directory holds several jobs' files");
@@ -392,9 +396,18 @@ Command add_show(CLI::App& program) {
         ->transform(whole_number());
     command->add_flag("--json", options->json, "Print one JSON document");
     command->footer(
-        "  tailrace show /scratch/run7\n"
-        "  tailrace show /scratch/run7 1200 --rank 3\n"
-        "  tailrace show /scratch/run7/job.e000001200.r0001.1of2.tailrace");
+        R"(An epoch holds arrays, which all ranks share, and regions, which are plain bytes of a rank.
+  COMPLETE      whether the ranks' pieces cover the whole array
+  DECLARED      what the program said of the array: gaps (it need not be covered), overlap (ranks may
+                save the same element), list (it may have another length in every epoch)
+  RANKS         how many ranks have saved a region of this name
+  BYTES         what these ranks saved together; LEAST and MOST: what one of them saved
+Without EPOCH and --rank, a FILE shows what it says about itself: the ranks whose bytes it holds.
+
+  tailrace show /scratch/run7
+  tailrace show /scratch/run7 1200 --rank 3
+  tailrace show model.tailrace newest          the arrays in a file of tailrace.torch.save
+  tailrace show /scratch/run7/job.e000001200.r0001.1of2.tailrace)");
     return [options](Storage& storage) { return run(*options, storage); };
 }
 

@@ -182,6 +182,18 @@ class ShowTest(CommandTest):
         self.assertTrue(all(s["bytes_here"] == s["stream_bytes"] for s in shown["streams"]))
         self.assertIn("shared file 2 of 2", run("show", self.files(7)[1]).stdout)
 
+    def test_a_file_with_an_epoch_or_a_rank_stands_for_its_epoch(self):
+        make(self.dir, epoch=6, ranks=4)
+        make(self.dir, epoch=7, leaders=2, ranks=4)
+        file = self.files(7)[1]
+        for epoch in ("newest", 7):
+            shown = run_json("show", file, epoch)
+            self.assertEqual((shown["epoch"], shown["arrays"][0]["name"]), (7, "density"))
+        self.assertEqual(run_json("show", file, "--rank", 1)["rank"]["rank"], 1)
+        self.assertIn("there is no epoch 6", run("show", file, 6, code=3).stderr)
+        self.assertEqual(run("show", file, "newest").stderr, "")
+        self.assertIn(f"what the epoch holds: tailrace show {file} newest\n", run("show", file).stdout)
+
     def test_a_shared_file_without_slot_is_not_complete(self):
         make(self.dir, epoch=7, unfinished=1)
         self.assertFalse(run_json("show", self.files(7)[1], code=1)["complete"])
