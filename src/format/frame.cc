@@ -50,8 +50,10 @@ Status check_frame(std::span<const std::byte> bytes, std::string_view magic, uin
     ByteReader reader(bytes);
     const auto found_magic = reader.get_bytes(magic.size());
     if (std::memcmp(found_magic.data(), magic.data(), magic.size()) != 0)
-        return Status(Code::corrupt,
-                      fmt::format("the {} does not start with \"{}\": these are not its bytes", what, magic));
+        return Status(
+            Code::corrupt,
+            fmt::format("the {} does not start with \"{}\": it is damaged, or tailrace has not written it",
+                        what, magic));
     reader.get_bytes(size_at - reader.position());
     const auto size = reader.get<uint64_t>();
     if (size != record_bytes)

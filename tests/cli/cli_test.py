@@ -203,13 +203,14 @@ class ShowTest(CommandTest):
         make(self.dir, epoch=7, captured=1)
         shown = run_json("show", self.files(7)[1])
         self.assertEqual(shown["rank"]["rank"], 1)
+        self.assertEqual(run_json("show", self.files(7)[1], "--rank", 1)["rank"]["rank"], 1)
         flip(self.files(7)[1], 4096 + 40)
         self.assertIn("checksum", run("show", self.files(7)[1], code=1).stderr)
 
     def test_other_files_and_missing_ones(self):
         self.dir.mkdir()
         (self.dir / "x").write_bytes(os.urandom(9000))
-        run("show", self.dir / "x", code=1)
+        self.assertIn("it is damaged, or tailrace has not written it", run("show", self.dir / "x", code=1).stderr)
         (self.dir / "x").write_bytes(b"")
         run("show", self.dir / "x", code=1)
         run("show", self.dir / "y", code=3)
