@@ -135,8 +135,9 @@ Result<const EpochArrays::Array*> EpochArrays::find(std::string_view name) {
     }
     const std::string missing = fmt::format("{} has no array '{}'", streams_.name(), name);
     if (names.empty()) return Status(Code::not_found, missing + ", nor any other array");
-    return Status(Code::not_found, fmt::format("{}; the nearest of its {} arrays is '{}'", missing,
-                                               names.size(), nearest_name(name, names)));
+    const std::string which =
+        names.size() > 1 ? fmt::format("the nearest of its {} arrays", names.size()) : "its only array";
+    return Status(Code::not_found, fmt::format("{}; {} is '{}'", missing, which, nearest_name(name, names)));
 }
 
 // ---- boxes --------------------------------------------------------------------------------------

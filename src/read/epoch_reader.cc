@@ -86,8 +86,9 @@ Result<uint32_t> Reader::region_number(const SavedRank& saved, std::string_view 
     if (saved.manifest.regions.empty()) return Status(Code::not_found, missing + "; it saved none");
     std::vector<std::string_view> names;
     for (const Region& region : saved.manifest.regions) names.push_back(region.name);
-    return Status(Code::not_found, fmt::format("{}; the nearest of its {} regions is '{}'", missing,
-                                               names.size(), nearest_name(name, names)));
+    const std::string which =
+        names.size() > 1 ? fmt::format("the nearest of its {} regions", names.size()) : "its only region";
+    return Status(Code::not_found, fmt::format("{}; {} is '{}'", missing, which, nearest_name(name, names)));
 }
 
 Result<uint64_t> Reader::region_bytes(uint32_t rank, std::string_view name) {

@@ -267,7 +267,7 @@ TEST_F(EpochReaderTest, BoxesThatMakeNoSenseAreRefused) {
     EXPECT_EQ(reader->read_box("density", zero, none, {}).to_string(), "ok");
     const Status missing = reader->read_box("densty", zero, whole, memory);
     EXPECT_EQ(missing.code(), Code::not_found);
-    EXPECT_THAT(missing.message(), HasSubstr("'density'"));
+    EXPECT_THAT(missing.message(), HasSubstr("; its only array is 'density'"));
     EXPECT_EQ(reader->read_box("plain", zero, whole, memory).code(), Code::not_found);
 }
 
