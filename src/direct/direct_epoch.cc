@@ -7,6 +7,7 @@
 #include "array/array_check.h"
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "catalog/catalog.h"
 #include "catalog/stream_cover.h"
@@ -74,9 +75,9 @@ Result<std::unique_ptr<DirectEpoch>> DirectEpoch::begin(Storage& storage,
         settings.files > uint64_t{64} * settings.ranks || settings.files > max_files)
         return Status(
             Code::invalid_argument,
-            fmt::format("{} files for {} ranks: there must be at least one file, and at most 64 per rank; "
-                        "nothing was written",
-                        settings.files, settings.ranks));
+            fmt::format("{} for {}: there must be at least one file, and at most 64 per rank; nothing was "
+                        "written",
+                        counted(settings.files, "file"), counted(settings.ranks, "rank")));
     std::unique_ptr<DirectEpoch> epoch(new DirectEpoch(storage, settings));
     Result<std::unique_ptr<DirectoryLock>> lock = Status(Code::not_found, "");
     // Another save that ends may remove the directory in between, as those of tailrace.torch.save

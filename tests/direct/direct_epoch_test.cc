@@ -411,7 +411,9 @@ TEST_F(OneRankTest, ADirectoryThatIsRemovedBeforeItIsLockedIsMadeAgain) {
 }
 
 TEST_F(OneRankTest, RefusesWhatCannotBe) {
-    EXPECT_EQ(DirectEpoch::begin(storage, settings_of(1, 65)).status().code(), Code::invalid_argument);
+    const Status too_many = DirectEpoch::begin(storage, settings_of(1, 65)).status();
+    EXPECT_EQ(too_many.code(), Code::invalid_argument);
+    EXPECT_TRUE(too_many.message().starts_with("65 files for 1 rank: ")) << too_many.message();
     EXPECT_EQ(DirectEpoch::begin(storage, settings_of(0, 1)).status().code(), Code::invalid_argument);
     auto begun = DirectEpoch::begin(storage, settings_of(1, 1));
     const std::vector<RankData> small{{{{"a", 100, {}}}, {random_bytes(random, 100)}, {}}};
