@@ -81,6 +81,32 @@ Status check_no_value_is_empty(const CLI::App& command) {
     return Status();
 }
 
+// Names the nearest of the right names, unless none is near.
+std::string suggestion(std::string_view wrong, const std::vector<std::string>& names) {
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::string_view nearest = nearest_name(wrong, views);
+    return is_near(wrong, nearest) ? fmt::format("; the nearest is '{}'", nearest) : "";
+}
+
+// What is wrong with a command line, and where the right ones are explained.
+std::string usage_message(const CLI::App* program, const CLI::Error& error) {
+    const std::vector<CLI::App*> given = program->get_subcommands();
+    const CLI::App& command = given.empty() ? *program : *given.front();
+    std::string sentence = error.what();
+    // "The following argument was not expected: --jason"
+    const size_t at = sentence.find(": -");
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && at != std::string::npos) {
+        std::vector<std::string> names;
+        for (const CLI::Option* option : command.get_options())
+            for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+        const std::string wrong = sentence.substr(at + 2, sentence.find_first_of(" =", at + 2) - at - 2);
+        sentence = fmt::format("there is no option '{}'{}", wrong, suggestion(wrong, names));
+    }
+    const std::string help =
+        given.empty() ? "tailrace --help" : fmt::format("tailrace {} --help", command.get_name());
+    return fmt::format("tailrace: {}. {} lists all\n", printable(sentence), help);
+}
+
 int run(int argc, char** argv) {
     CLI::App program(
         "Looks into directories of tailrace checkpoints, asks their jobs to stop, and measures file systems.",
@@ -90,6 +116,7 @@ int run(int argc, char** argv) {
                                               std::to_string(TAILRACE_VERSION_PATCH));
     program.require_subcommand(1);
     program.footer(examples);
+    program.failure_message(usage_message);
     program.get_formatter()->column_width(34);
 
     std::vector<std::pair<CLI::App*, Command>> commands;
@@ -107,10 +134,8 @@ int run(int argc, char** argv) {
         names.push_back(python.name);
     }
     if (!first.starts_with('-') && std::find(names.begin(), names.end(), first) == names.end()) {
-        const std::vector<std::string_view> views(names.begin(), names.end());
-        std::fprintf(stderr,
-                     "tailrace: there is no command '%s'; the nearest is '%s'. tailrace --help lists all\n",
-                     printable(first).c_str(), std::string(nearest_name(first, views)).c_str());
+        std::fprintf(stderr, "tailrace: there is no command '%s'%s. tailrace --help lists all\n",
+                     printable(first).c_str(), suggestion(first, names).c_str());
         return exit_usage;
     }
     try {

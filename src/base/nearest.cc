@@ -10,6 +10,8 @@ namespace tailrace::internal {
 
 namespace {
 
+constexpr size_t longest_slip = 256;  // the distance takes quadratic time, and longer texts are no slips
+
 char folded(char c) {
     return c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
 }
@@ -38,10 +40,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view nearest_name(std::string_view wrong, std::span<const std::string_view> names) {
     INVARIANT(!names.empty());
-    wrong = wrong.substr(0, 256);  // the distance takes quadratic time, and longer texts are no slips
+    wrong = wrong.substr(0, longest_slip);
     return *std::min_element(names.begin(), names.end(), [&](std::string_view a, std::string_view b) {
         return edit_distance(wrong, a) < edit_distance(wrong, b);
     });
+}
+
+bool is_near(std::string_view wrong, std::string_view right) {
+    return wrong.size() <= longest_slip && 2 * edit_distance(wrong, right) <= wrong.size();
 }
 
 }  // namespace tailrace::internal

@@ -14,4 +14,7 @@ size_t edit_distance(std::string_view a, std::string_view b);
 // The first of the nearest names. `names` must not be empty.
 std::string_view nearest_name(std::string_view wrong, std::span<const std::string_view> names);
 
+// Whether a message should suggest `right`: at most half of the characters of `wrong` are wrong.
+bool is_near(std::string_view wrong, std::string_view right);
+
 }  // namespace tailrace::internal

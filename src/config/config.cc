@@ -250,8 +250,11 @@ std::string nearest_key(std::string_view name, std::initializer_list<std::string
 }
 
 Status unknown_key(std::string_view name) {
-    return Status(Code::invalid_argument, fmt::format("there is no key \"{}\"; the nearest is \"{}\"",
-                                                      shortened(name), nearest_key(name)));
+    const std::string nearest = nearest_key(name);
+    return Status(Code::invalid_argument,
+                  fmt::format("there is no key \"{}\"; {}", shortened(name),
+                              is_near(name, nearest) ? fmt::format("the nearest is \"{}\"", nearest)
+                                                     : "`tailrace config` lists all"));
 }
 
 Status refused(const Key& key, std::string_view value, std::string_view why) {

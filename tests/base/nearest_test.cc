@@ -27,5 +27,13 @@ TEST(NearestTest, TakesTheNearestName) {
     EXPECT_EQ(nearest_name(std::string(100000, 'x'), names), "files") << "the first of equals";
 }
 
+TEST(NearestTest, OnlySlipsAreNear) {
+    EXPECT_TRUE(is_near("file", "files"));
+    EXPECT_TRUE(is_near("list", "ls")) << "half of the characters are wrong";
+    EXPECT_FALSE(is_near("diff", "ls"));
+    EXPECT_FALSE(is_near("banana", "name"));
+    EXPECT_FALSE(is_near(std::string(100000, 'x'), "files"));
+}
+
 }  // namespace
 }  // namespace tailrace::internal

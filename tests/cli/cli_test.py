@@ -24,6 +24,20 @@ class UsageTest(CommandTest):
         done = run("lst", self.dir, code=2)
         self.assertIn("no command 'lst'; the nearest is 'ls'", done.stderr)
 
+    def test_a_command_that_is_near_none_gets_no_suggestion(self):
+        done = run("diff", self.dir, code=2)
+        self.assertEqual("tailrace: there is no command 'diff'. tailrace --help lists all\n", done.stderr)
+
+    def test_a_wrong_argument_is_named_with_the_help_that_lists_the_right_ones(self):
+        for arguments, sentence in (
+                (["ls", "--jason", "."], "there is no option '--jason'; the nearest is '--json'. tailrace ls --help"),
+                (["ls", "--banana=3", "."], "there is no option '--banana'. tailrace ls --help"),
+                (["ls", "here", "there"], "The following argument was not expected: there. tailrace ls --help"),
+                (["extract", "."], "EPOCH is required. tailrace extract --help"),
+                ([], "A subcommand is required. tailrace --help")):
+            with self.subTest(arguments):
+                self.assertEqual(f"tailrace: {sentence} lists all\n", run(*arguments, code=2).stderr)
+
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full here")
     def test_output_that_is_lost_is_no_success(self):
         make(self.dir, epoch=1)

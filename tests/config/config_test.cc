@@ -216,6 +216,7 @@ TEST_F(ConfigTest, AnUnknownKeyIsRefusedWithItsLineAndTheNearest) {
     EXPECT_THAT(sentence, HasSubstr("nearest is \"files\""));
     EXPECT_THAT(refusal("shared-dirs", "x"), HasSubstr("\"shared_dir\""));
     EXPECT_THAT(refusal("", ""), HasSubstr("no key \"\""));
+    EXPECT_THAT(refusal("banana", "x"), HasSubstr("no key \"banana\"; `tailrace config` lists all"));
 }
 
 TEST_F(ConfigTest, ABadValueIsRefusedWithItsLine) {
