@@ -7,10 +7,12 @@ checksum.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import math
 import operator
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -148,6 +150,24 @@ def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
     return tuple(offset), tuple(extent), frozenset(drop)
 
 
+class NoArrayError(KeyError):
+    """A KeyError whose text also has the names that are near. They are sought only for the text,
+    because `in` and `get` raise it, too."""
+
+    def __init__(self, name: object, epoch: int, arrays: Mapping[str, LazyArray]) -> None:
+        super().__init__(name)
+        self._epoch = epoch
+        self._arrays = arrays
+
+    def __str__(self) -> str:
+        text = f"there is no array {self.args[0]!r} in epoch {self._epoch}"
+        by_word = {re.split(r"[./]", name)[-1]: name for name in self._arrays} | {name: name for name in self._arrays}
+        near = {by_word[word]: None for word in difflib.get_close_matches(str(self.args[0]), by_word)}
+        if near:
+            return f"{text}; near are {', '.join(map(repr, near))} of its {len(self._arrays)} arrays"
+        return f"{text}; list() of the checkpoint gives the names of its arrays"
+
+
 class Checkpoint(Mapping[str, LazyArray]):
     """One rank's view of an epoch: its arrays by name, and its tree of containers and plain objects.
 
@@ -214,7 +234,10 @@ class Checkpoint(Mapping[str, LazyArray]):
         return Checkpoint(self._reader, rank, again=self._again)
 
     def __getitem__(self, name: str) -> LazyArray:
-        return self._lazy[name]
+        try:
+            return self._lazy[name]
+        except KeyError:
+            raise NoArrayError(name, self._reader.epoch, self._lazy) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._lazy)
@@ -369,9 +392,22 @@ def check_verify(mmap: bool, verify: bool | None, intact: str) -> None:
 
 def open_directory(place: str, name: str | None, step: int | None) -> _core.Reader:
     """The newest complete epoch of a directory, or `step`. Warns if a newer one was damaged."""
-    reader = _core.Reader.open_directory(place, name, step)
+    try:
+        reader = _core.Reader.open_directory(place, name, step)
+    except Error as error:
+        inner = _first_directory_in(place) if error.code is Code.NOT_FOUND and step is None else None
+        if inner is None:
+            raise
+        raise Error(Code.NOT_FOUND, f"{error}; directories in it are not searched, such as {inner}") from None
     warn_of_passed_over(reader)
     return reader
+
+
+def _first_directory_in(place: str) -> str | None:
+    try:
+        return min((entry.path for entry in os.scandir(place) if entry.is_dir()), default=None)
+    except OSError:
+        return None
 
 
 def warn_of_passed_over(reader: _core.Reader) -> None:

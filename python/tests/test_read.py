@@ -120,3 +120,26 @@ def test_elements_that_nobody_knows_are_told_of_segments_too(tmp_path: Path, mon
     ):
         reader.load("part")
     assert told.value.code is tailrace.Code.UNSUPPORTED
+
+
+def test_a_name_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
+    with tailrace.open(shared_dir=tmp_path) as session:
+        session.save(3, {"model": {"weight": np.ones(3), "bias": np.ones(2)}})
+    with tailrace.read(tmp_path) as checkpoint:
+        with pytest.raises(KeyError, match=r"no array 'wieght' in epoch 3; near are 'model/weight' of its 2 arrays"):
+            checkpoint["wieght"]
+        with pytest.raises(KeyError, match=r"no array 'x' in epoch 3; list\(\) of the checkpoint gives the names"):
+            checkpoint["x"]
+        assert "wieght" not in checkpoint and checkpoint.get("wieght") is None
+        assert "model/bias" in list(checkpoint)
+
+
+def test_a_directory_of_directories_is_told_from_one_of_epochs(tmp_path: Path) -> None:
+    with pytest.raises(tailrace.Error, match=rf"no complete epoch in {tmp_path}$"):
+        tailrace.read(tmp_path)
+    with tailrace.open(shared_dir=tmp_path / "step-100") as session:
+        session.save(100, {"a": np.ones(3)})
+    with pytest.raises(FileNotFoundError, match=f"are not searched, such as {tmp_path}/step-100$"):
+        tailrace.read(tmp_path)
+    with pytest.raises(tailrace.Error, match=rf"no complete epoch 7 in {tmp_path}$"):
+        tailrace.read(tmp_path, step=7)
