@@ -63,6 +63,12 @@ def test_none_and_nothing_are_no_paths() -> None:
                 CALLS[call](path)
 
 
+def test_a_reader_without_a_path_asks_for_one() -> None:
+    with pytest.raises(tailrace.Error, match=r"neither the reader nor dcp\.load was given a path") as refused:
+        StorageReader().read_metadata()
+    assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
+
+
 @pytest.mark.parametrize("kind", [StorageReader, StorageWriter])
 @pytest.mark.parametrize("wrong", ["", None, "nu\0l"])
 def test_dcps_question_whether_it_is_a_path_is_answered(kind: Any, wrong: Any, tmp_path: Path) -> None:

@@ -231,6 +231,12 @@ def test_damage_and_absence_are_told_apart(tmp_path: Path) -> None:
     assert flipped.value.code is tailrace.Code.CORRUPT and flipped.value.offset is not None
 
 
+def test_a_directory_is_refused_with_what_loads_it(tmp_path: Path) -> None:
+    with pytest.raises(tailrace.Error, match=r"is a directory.*tailrace\.read.*StorageReader") as refused:
+        tailrace.torch.load(tmp_path)
+    assert refused.value.code is tailrace.Code.INVALID_ARGUMENT and refused.value.path == str(tmp_path)
+
+
 def test_tensors_go_to_the_device_that_is_asked_for(tmp_path: Path) -> None:
     state: dict[str, Any] = {"a": torch.ones(3), "n": 1}
     tailrace.torch.save(state, tmp_path / "f")

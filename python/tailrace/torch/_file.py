@@ -294,5 +294,12 @@ def _is_torch_file(path: str) -> bool:
         with open(path, "rb", buffering=0) as file:
             return file.read(4) == b"PK\x03\x04"
     except OSError as error:
+        if isinstance(error, IsADirectoryError):
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"'{path}' is a directory, not a file of tailrace.torch.save or torch.save: tailrace.read loads what a "
+                "session saved there, and torch.distributed.checkpoint with tailrace.torch.StorageReader what was "
+                "saved through it; nothing was read",
+            ) from None
         kind = Code.NOT_FOUND if isinstance(error, FileNotFoundError) else Code.IO_ERROR
         raise Error(kind, f"opening '{path}': {error.strerror}; nothing was read") from None

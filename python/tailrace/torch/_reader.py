@@ -198,6 +198,8 @@ class StorageReader(_Reader):
 
     def _open(self) -> _core.Reader:
         if self._core is None:
+            if not self._path:
+                raise Error(Code.INVALID_ARGUMENT, "neither the reader nor dcp.load was given a path; nothing was read")
             self._core = _checkpoint.open_directory(self._path, self._name, None)
         return self._core
 
