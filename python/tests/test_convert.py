@@ -23,7 +23,7 @@ from measuring import most_memory
 import tailrace.torch
 from tailrace import Code, Error
 from tailrace.convert import FORMATS, convert, format_of
-from tailrace.convert.__main__ import main
+from tailrace.convert.__main__ import main, size_text
 
 FULL = [name for name in FORMATS if name != "safetensors"]
 
@@ -394,7 +394,9 @@ def test_the_command_converts_and_says_what_is_wrong(
     torch.save(tensors(), "a.pt")
     assert main(["a.pt", "b.safetensors"]) == 0
     said = capsys.readouterr()
-    assert said.err == "" and "from torch to safetensors" in said.out
+    assert said.err == "" and said.out == "b.safetensors: 97.72 KiB of tensors, from torch to safetensors\n"
+    sizes = {0: "0 B", 1023: "1023 B", 1024: "1 KiB", 2**20 - 1: "1024 KiB", 2**40: "1 TiB", 5 * 2**50: "5120 TiB"}
+    assert {nbytes: size_text(nbytes) for nbytes in sizes} == sizes
     assert main(["a.pt", "b.safetensors"]) == 2 and "was left as it is" in capsys.readouterr().err
     assert main(["none", "c.pt"]) == 3
     assert main(["a.pt", "c"]) == 2 and "--to" in capsys.readouterr().err

@@ -75,6 +75,13 @@ def size_of(path: str) -> int:
     return total
 
 
+def size_text(nbytes: int) -> str:
+    if nbytes < 2**10:
+        return f"{nbytes} B"
+    power = min((nbytes.bit_length() - 1) // 10, 4)
+    return f"{nbytes / 2 ** (10 * power):.4g} {'KMGT'[power - 1]}iB"
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="tailrace convert",
@@ -82,8 +89,8 @@ def main(arguments: list[str]) -> int:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", metavar="SOURCE")
-    parser.add_argument("target", metavar="TARGET")
+    parser.add_argument("source", metavar="SOURCE", help="the checkpoint to read: a file or a directory")
+    parser.add_argument("target", metavar="TARGET", help="the file or directory to write; with --force it may exist")
     parser.add_argument("--from", choices=SOURCES, dest="source_format", help="format of the source")
     parser.add_argument("--to", choices=FORMATS, help="format of the target")
     parser.add_argument("--rank", type=int, help="convert only this rank of a source of several ranks")
@@ -123,7 +130,7 @@ def main(arguments: list[str]) -> int:
     if status:
         print(f"tailrace: {sentence}", file=sys.stderr)
     else:
-        print(f"{options.target}: {nbytes / 2**20:.1f} MiB of tensors, from {source_format} to {to}")
+        print(f"{options.target}: {size_text(nbytes)} of tensors, from {source_format} to {to}")
     return status
 
 
