@@ -170,6 +170,31 @@ def test_arrays_of_64_bits_come_back_where_jax_has_them(tmp_path: Path) -> None:
     assert tailrace.jax.restore(tmp_path)["wide"].tolist() == [2**40 + 1]
 
 
+def test_shardings_without_a_target_must_fit(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"w": jnp.ones((4, 4)), "v": jnp.ones(4), "s": 1})
+    flat, both = NamedSharding(states.mesh(4), P("x")), NamedSharding(states.mesh(2, 2), P("x", "y"))
+    for shardings, why in (
+        ({"wrong": flat}, r"the tree\['wrong'\], for which there is a sharding, is not in the checkpoint"),
+        ({"w": 3}, r"the tree\['w'\] is given 3 as its sharding"),
+        (both, r"the tree\['v'\] of shape \(4,\) cannot be sharded so"),
+    ):
+        with pytest.raises(Error, match=f"{why}.*nothing was restored"):
+            tailrace.jax.restore(tmp_path, shardings=shardings)
+    found = tailrace.jax.restore(tmp_path, shardings={"w": both, "s": flat})
+    assert found["w"].sharding == both and isinstance(found["v"], np.ndarray)
+
+
+def test_a_wrong_step_or_name_is_an_error_of_ours(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"w": 1}, step=1)
+    for call in (tailrace.jax.restore, tailrace.jax.metadata):
+        for how, name in (({"step": -1}, "step"), ({"step": "1"}, "step"), ({"name": 3}, "name")):
+            with pytest.raises(Error, match=f"{name}: .* is given.*; nothing was restored"):
+                call(tmp_path, **how)
+    with pytest.raises(Error, match="name: a int is given"):
+        tailrace.jax.latest_step(tmp_path, name=3)
+    assert tailrace.jax.restore(tmp_path, step=np.int64(1)) == {"w": 1}
+
+
 def test_metadata_tells_shapes_and_types(tmp_path: Path) -> None:
     tailrace.jax.save(tmp_path, {"a": [jnp.zeros((2, 3), jnp.bfloat16), 5]})
     found = tailrace.jax.metadata(tmp_path)["a"]

@@ -37,6 +37,10 @@ class Source:
     """An epoch that is open for reading, with its index."""
 
     def __init__(self, place: str, step: int | None, name: str | None) -> None:
+        if step is not None:
+            step = _arguments.number(step, "step", _NOTHING)
+        if name is not None:
+            name = _arguments.checked(name, "name", _NOTHING)
         with about(place):
             self.reader = _checkpoint.open_directory(place, name, step)
             try:
@@ -237,6 +241,8 @@ def _without_target(entries: list[_leaves.Entry], shardings: Any) -> list[_Wante
     if shardings is not None and one is None:
         for path, sharding in jax.tree_util.tree_flatten_with_path(shardings)[0]:
             by_name[_leaves.names_of(path)] = sharding
+        for names in by_name.keys() - {entry.names for entry in entries}:
+            raise ValueError(f"{_leaves.text_of(names)}, for which there is a sharding, is not in the checkpoint")
     wanted = []
     for entry in entries:
         sharding = by_name.get(entry.names, one)
@@ -409,7 +415,7 @@ def _jax_array(entry: _leaves.Entry, sharding: Any, dtype: Any) -> _Wanted:
         raise ValueError(f"{entry.text} is given {sharding!r} as its sharding")
     try:
         indices = sharding.addressable_devices_indices_map(entry.shape)
-    except ValueError as error:
+    except (ValueError, IndexError) as error:
         raise ValueError(f"{entry.text} of shape {entry.shape} cannot be sharded so: {error}") from None
     boxes = {device: _pieces.box_of(index or (), entry.shape) for device, index in indices.items()}
     memory = {box: _memory(entry, box[1]) for box in boxes.values()}
