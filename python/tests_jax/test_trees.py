@@ -208,6 +208,8 @@ def test_metadata_tells_shapes_and_types(tmp_path: Path) -> None:
         (np.array([object()]), "no plain bytes"),
         (jnp.zeros((1,) * 17), "17 dimensions"),
         ({("a", 1): 1}, "neither a string nor an int"),
+        ({1: 2, "1": 3}, "keys of several kinds.*all strings or all ints; nothing was saved"),
+        (np.ma.MaskedArray([1], [True]), "save a masked array's data and mask apart; nothing was saved"),
     ],
 )
 def test_what_cannot_be_saved_is_refused_with_its_place(leaf: Any, sentence: str, tmp_path: Path) -> None:

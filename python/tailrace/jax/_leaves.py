@@ -99,7 +99,18 @@ def is_memory(value: Any) -> bool:
 
 def flatten(tree: Any) -> list[tuple[tuple[Key, ...], Any]]:
     """The leaves and the empty containers, each with its path."""
-    found = [(keys_of(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_empty)[0]]
+    try:
+        leaves = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_empty)[0]
+    except (ValueError, TypeError) as error:  # JAX sorts the keys of a dict
+        names = _unsorted(tree, ())
+        if names is None:
+            raise
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"{text_of(names)} has keys of several kinds, which JAX cannot sort: make them all strings or all ints; "
+            "nothing was saved",
+        ) from error
+    found = [(keys_of(path), leaf) for path, leaf in leaves]
     seen: set[tuple[str, ...]] = set()
     for path, _ in found:
         names = tuple(str(key) for _, key in path)
@@ -109,6 +120,18 @@ def flatten(tree: Any) -> list[tuple[tuple[Key, ...], Any]]:
             )
         seen.add(names)
     return found
+
+
+def _unsorted(tree: Any, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Where the first dict is whose keys cannot be sorted."""
+    if isinstance(tree, dict):
+        try:
+            sorted(tree)
+        except TypeError:
+            return names
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
+    found = (_unsorted(part, (*names, str(key))) for key, part in parts)
+    return next((one for one in found if one is not None), None)
 
 
 class Namer:

@@ -258,8 +258,10 @@ def _stage(tree: Any, operation: Operation) -> _Staged:
                 pieces += _pieces.of_array(entry.region, array, operation.rank)
         elif isinstance(leaf, (np.ndarray, np.generic)):
             own = np.asarray(leaf)
-            if own.dtype.hasobject or isinstance(leaf, np.ma.MaskedArray):
+            if own.dtype.hasobject:
                 raise Error(Code.INVALID_ARGUMENT, f"{text}: an array of {own.dtype} has no plain bytes; {_INTACT}")
+            if isinstance(leaf, np.ma.MaskedArray):
+                raise Error(Code.INVALID_ARGUMENT, f"{text}: save a masked array's data and mask apart; {_INTACT}")
             _pieces.check_dimensions(text, own.shape)
             entry = _leaves.Entry(path, "numpy", namer.name(path), _pieces.type_name(own.dtype), own.shape)
             staged.entries.append(entry)
