@@ -186,6 +186,15 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
                 return None
             raise
 
+    def paths_of(self, place: str, pattern: str) -> list[str] | None:
+        """What load() takes for the segments of a checkpoint whose names match, in order. None: a place without a
+        checkpoint of tailrace's."""
+        found = self.segments_in(place)
+        if found is None:
+            return None
+        file = next(os.path.join(place, name) for name in sorted(os.listdir(place)) if name.endswith(".tailrace"))
+        return [_SegmentPath(file, name) for name in sorted(fnmatch.filter(found, pattern))]
+
     def verify_own(self, load_dir: str | os.PathLike[str], tag: Any) -> None:
         """Compares what this rank saved in a checkpoint with its checksums. If it is damaged on some rank,
         raises Error on all of them. DeepSpeed loads the weights first, and would find damage of the
@@ -274,17 +283,20 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
         finally:
             made.end_reading()
 
+    # DeepSpeed looks for its files by patterns; here they are segments.
     def names(checkpoints_path: str, tag: str) -> list[str]:
-        # DeepSpeed looks for its files by a pattern; here they are segments.
-        place = os.path.join(checkpoints_path, str(tag))
-        found = made.segments_in(place)
-        if found is None:
-            original: list[str] = all_names(checkpoints_path, tag)
-            return original
         pattern = os.path.basename(engine._get_ckpt_name(checkpoints_path, tag, mp_placeholder="*"))
-        file = next(os.path.join(place, name) for name in sorted(os.listdir(place)) if name.endswith(".tailrace"))
-        return [_SegmentPath(file, name) for name in sorted(fnmatch.filter(found, pattern))]
+        found = made.paths_of(os.path.join(checkpoints_path, str(tag)), pattern)
+        return all_names(checkpoints_path, tag) if found is None else found
 
+    def names_of_layer(place: str, local_layer: int) -> list[str]:
+        found = made.paths_of(place, f"layer_{local_layer + module._local_start:02d}-*model_states.pt")
+        return layer_names(place, local_layer) if found is None else found
+
+    module = engine.module
+    layer_names = getattr(module, "ckpt_layer_path_list", None)
+    if layer_names is not None:  # a PipelineModule, which has files of its own for each layer
+        module.ckpt_layer_path_list = names_of_layer
     engine.save_checkpoint, engine.load_checkpoint, engine._get_all_ckpt_names = save, load, names
     made._save_checkpoint = save
     return made
