@@ -238,6 +238,28 @@ def test_the_calls_by_hand(tmp_path: Path) -> None:
     assert caught.value.code == tailrace.Code.CORRUPT and caught.value.path == str(file)
 
 
+def test_a_checkpoint_that_has_lost_a_file_is_named(tmp_path: Path) -> None:
+    engine = TailraceCheckpointEngine(files=2)
+    info = CheckpointCommitInfo("step-1", str(tmp_path), True)
+    engine.create(info)
+    engine.save({"w": torch.arange(1000.0)}, str(tmp_path / "step-1" / "mp_rank_00_model_states.pt"))
+    engine.commit(info)
+    engine.verify_own(tmp_path, "step-1")
+    for file in sorted((tmp_path / "step-1").iterdir()):
+        kept = file.rename(tmp_path / file.name)
+        # DeepSpeed would find no file of its own, and fail an assertion without a word.
+        for call in (lambda: engine.segments_in(str(tmp_path / "step-1")), lambda: engine.verify_own(tmp_path, None)):
+            with pytest.raises(tailrace.Error, match=r"no complete epoch in .*step-1") as caught:
+                call()
+            assert caught.value.code == tailrace.Code.NOT_FOUND
+        kept.rename(file)
+    engine.verify_own(tmp_path, None)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mp_rank_00_model_states.pt").write_bytes(b"")
+    assert engine.segments_in(str(tmp_path / "own")) is None and engine.segments_in(str(tmp_path / "none")) is None
+    engine.end_reading()
+
+
 def test_export_writes_into_its_directory_only(tmp_path: Path) -> None:
     def save(place: Path, segment: str) -> None:
         writer = _segments.Writer("test", files=1, name="test", threads=1, buffer_bytes=1 << 20, pickle=False)

@@ -178,11 +178,12 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         return self._writer.stop_in_time(lambda: self._save_checkpoint(save_dir, **options))
 
     def segments_in(self, place: str) -> dict[str, int] | None:
-        """Like _segments.owners_in, but keeps the files open for load()."""
+        """Like _segments.owners_in, but keeps the files open for load(). Raises Error (not found) if files
+        of tailrace's are there, and no checkpoint: one has been lost."""
         try:
             return self._reader(place).owners
         except Error as error:
-            if error.code == Code.NOT_FOUND:
+            if error.code == Code.NOT_FOUND and not _has_lost_files(place):
                 return None
             raise
 
@@ -324,6 +325,12 @@ def _to_device(tree: Any, map_location: Any) -> Any:
 
 def _save_for_others(state: Any, path: str) -> None:
     _durable.replace(path, lambda file: torch.save(state, file))
+
+
+def _has_lost_files(place: str) -> bool:
+    """Whether files of tailrace's, and none of DeepSpeed's own, lie in a directory."""
+    names = os.listdir(place) if os.path.isdir(place) else []
+    return any(name.endswith(".tailrace") for name in names) and not any(name.endswith(".pt") for name in names)
 
 
 def _rotate(save_dir: str, tag: str, keep: int) -> None:
