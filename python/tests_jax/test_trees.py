@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,30 @@ def test_values_of_64_bits_are_not_cut(values: Any, tmp_path: Path) -> None:
     fits = {"fits": jax.ShapeDtypeStruct((2,), np.float64, sharding=on_device)}
     found = tailrace.jax.restore(tmp_path, fits, partial=True, cast=True)["fits"]
     assert found.dtype == np.float32 and found.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "value, dtype",
+    [(1.5, "int32"), (300, "uint8"), (-1, "uint32"), (2**24 + 1, "float32"), (1e300, "bfloat16"), (2, "bool")],
+)
+@pytest.mark.parametrize("zeros", [np.zeros, jnp.zeros])
+def test_a_number_that_an_array_cannot_hold_is_a_difference(value: Any, dtype: str, zeros: Any, tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"x": value})
+    target = {"x": zeros((), jnp.dtype(dtype))}
+    with pytest.raises(
+        Error, match=rf"\['x'\] was saved as {re.escape(repr(value))}, the target's type is {dtype}; nothing"
+    ):
+        tailrace.jax.restore(tmp_path, target)
+    assert tailrace.jax.restore(tmp_path, target, cast=True)["x"].dtype == jnp.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    "value, dtype", [(0.1, "float32"), (3, "bfloat16"), (2.0, "int32"), (float("inf"), "float16"), (True, "uint8")]
+)
+def test_a_number_comes_back_as_an_array_that_can_hold_it(value: Any, dtype: str, tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"x": value})
+    found = tailrace.jax.restore(tmp_path, {"x": jnp.zeros((), jnp.dtype(dtype))})["x"]
+    assert found.dtype == jnp.dtype(dtype) and found == jnp.array(value, jnp.dtype(dtype))
 
 
 def test_arrays_of_64_bits_come_back_where_jax_has_them(tmp_path: Path) -> None:

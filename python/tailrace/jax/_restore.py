@@ -270,6 +270,8 @@ def _for_leaf(entry: _leaves.Entry, leaf: Any, sharding: Any, cast: bool) -> _Wa
         value = np.asarray(plain_value(entry))
         if value.shape != tuple(leaf.shape) or value.dtype.kind not in "biufc":
             raise ValueError(f"{entry.text} was saved as {value.tolist()!r}, and the target has an array")
+        if not cast and _changes(value, leaf.dtype):
+            raise ValueError(f"{entry.text} was saved as {value.tolist()!r}, the target's type is {leaf.dtype}")
         return _placed_value(value, leaf, sharding, entry, cast)
     if entry.kind == "prng":
         shape, keys = key_type(entry)
@@ -357,6 +359,16 @@ def _for_plain(entry: _leaves.Entry, leaf: Any, cast: bool) -> _Wanted:
 
 def _loses(value: Any, leaf: Any, cast: bool) -> bool:
     return not cast and bool(np.isfinite(value)) and type(leaf)(value) != value
+
+
+def _changes(value: Any, dtype: Any) -> bool:
+    """Whether a number becomes another one as `dtype`. That a float has fewer digits then does not count."""
+    with np.errstate(all="ignore"):
+        made = value.astype(dtype)
+    kept = jax.numpy.complexfloating if value.dtype.kind == "c" else jax.numpy.inexact
+    if value.dtype.kind in "fc" and jax.numpy.issubdtype(dtype, kept):
+        return bool(np.isfinite(value)) and not np.isfinite(made)
+    return bool((made.item() if made.dtype.kind in "biufc" else float(made)) != value.item())
 
 
 def _own_device(entry: _leaves.Entry) -> Any:
