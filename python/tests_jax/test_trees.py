@@ -59,6 +59,19 @@ def test_shards_come_back_onto_another_mesh(spec: PartitionSpec, tmp_path: Path)
     assert whole.shape == (16, 24) and (whole[3:5] == values[3:5]).all()
 
 
+def test_numbers_of_another_byte_order_are_sharded(tmp_path: Path) -> None:
+    saved = {"flat": np.arange(8, dtype=">f4"), "matrix": np.arange(16, dtype=">i2").reshape(4, 4)}
+    tailrace.jax.save(tmp_path, saved)
+    rows = NamedSharding(states.mesh(4), P("x"))
+    target = {
+        name: jax.ShapeDtypeStruct(a.shape, a.dtype.newbyteorder("="), sharding=rows) for name, a in saved.items()
+    }
+    found = tailrace.jax.restore(tmp_path, target, cast=True)
+    for name, values in saved.items():
+        assert found[name].sharding == rows
+        np.testing.assert_array_equal(found[name], values)
+
+
 def test_each_element_is_saved_once(tmp_path: Path) -> None:
     values = states.values(2, 1024, 1024)
     tailrace.jax.save(tmp_path, {"w": states.spread(values, P("x"), states.mesh(2, 2))})

@@ -51,15 +51,19 @@ def type_name(dtype: np.dtype[Any]) -> Any:
     return dtype.name if dtype.name.startswith(_SMALL) else _leaves._numpy_name(dtype)
 
 
+def has_boxes(dtype: np.dtype[Any]) -> bool:
+    """Whether a part of an array of such elements can be read alone. Elements of one byte that the file format lacks
+    (float8, int4) count as bytes. An array of other elements (dates, text, another byte order) is the list of its
+    bytes, and is read whole."""
+    return (dtype.name in _leaves.TYPES and dtype.isnative) or dtype.name.startswith(_SMALL)
+
+
 def stored(array: Any) -> Any:
-    """The same memory as elements that the file format has, in 1 or more dimensions. Elements of one byte that it lacks
-    (float8, int4) count as bytes. An array of
-    other elements (dates, text) is the list of its bytes."""
-    if array.dtype.name in _leaves.TYPES and array.dtype.isnative:
-        return array.reshape(1) if array.ndim == 0 else array
-    if array.dtype.name.startswith(_SMALL):
-        return (array.reshape(1) if array.ndim == 0 else array).view(np.uint8)
-    return array.reshape(-1).view(np.uint8)
+    """The same memory as elements that the file format has, in 1 or more dimensions."""
+    if not has_boxes(array.dtype):
+        return array.reshape(-1).view(np.uint8)
+    listed = array.reshape(1) if array.ndim == 0 else array
+    return listed if array.dtype.name in _leaves.TYPES else listed.view(np.uint8)
 
 
 def of_array(name: str, array: Any, rank: int) -> list[Piece]:

@@ -430,10 +430,17 @@ def _jax_array(entry: _leaves.Entry, sharding: Any, dtype: Any) -> _Wanted:
     except (ValueError, IndexError) as error:
         raise ValueError(f"{entry.text} of shape {entry.shape} cannot be sharded so: {error}") from None
     boxes = {device: _pieces.box_of(index or (), entry.shape) for device, index in indices.items()}
-    memory = {box: _memory(entry, box[1]) for box in boxes.values()}
+    whole: _pieces.Box = ((0,) * len(entry.shape), entry.shape)
+    read = set(boxes.values()) if _pieces.has_boxes(_leaves.type_of(entry)) else {whole}
+    memory = {box: _memory(entry, box[1]) for box in read}
+
+    def part(box: _pieces.Box) -> Any:
+        if box in memory:
+            return memory[box]
+        return memory[whole][tuple(slice(start, start + length) for start, length in zip(*box, strict=True))]
 
     def finish() -> Any:
-        made = {box: _as_jax_has_it(entry, part, dtype) for box, part in memory.items()}
+        made = {box: _as_jax_has_it(entry, part(box), dtype) for box in set(boxes.values())}
         parts = [
             jax.device_put(made[box], jax.sharding.SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
             for device, box in boxes.items()
