@@ -1,5 +1,5 @@
 # The recipe of tailrace for Spack. packaging/README.md says how to use it, and what has been checked.
-from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
 
 from spack.package import *
 
