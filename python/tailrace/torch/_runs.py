@@ -8,7 +8,7 @@ Each rank's regions are one run per file that it writes to. The steps:
      bytes. The ranks hear whether all have written.
   3. The coordinator gets what each rank has written (`Written`), and commits (`commit`).
 
-If no rank's layout has changed since the coordinator last checked it, a rank sends some hundred bytes, however
+If no rank's layout has changed since the coordinator last checked it, a rank sends less than 1 KiB, however
 many regions it has. Otherwise it sends its regions' shapes, too, and the coordinator checks them.
 """
 

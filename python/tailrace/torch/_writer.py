@@ -10,8 +10,9 @@ The steps of a save:
 
 Nothing is sent in the plans' storage_data, because cached plans arrive as a delta, or not at all. What a rank
 has written travels with the write results, which DCP gathers anyway. If no rank's layout has changed since the
-writer's last save, that is some hundred bytes for a rank, and the coordinator writes the metadata of that save
-again. So what a save costs beside the data does not grow with the number of tensors, nor with their pieces.
+writer's last save, that is less than 1 KiB for a rank other than the first, which gives its own table as well. The
+coordinator then writes the metadata of that save again. So what the other ranks send does not grow with the number of
+tensors, nor with their pieces.
 """
 
 from __future__ import annotations
