@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -22,6 +23,22 @@ from torch.distributed.tensor import Shard, distribute_tensor
 import tailrace
 import tailrace.torch
 from tailrace import _core
+from tailrace.torch import _durable
+
+
+def test_a_file_for_others_that_does_not_fit_leaves_the_older_one_alone(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"older")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(tailrace.Error, match=r"writing '.*model\.pt': File too large; what was there is intact"):
+            _durable.replace(str(path), lambda file: torch.save(torch.ones(1 << 20), file))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with pytest.raises(TypeError):
+        _durable.replace(str(path), lambda file: file.write("text"))  # type: ignore[arg-type]
+    assert [file.name for file in tmp_path.iterdir()] == ["model.pt"] and path.read_bytes() == b"older"
 
 
 def test_a_state_dict_comes_back_as_torch_would_give_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -13,8 +14,8 @@ from tailrace._errors import Code, Error
 
 def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
     """Gives `path` the content that `write` writes. The content is synced under another name and
-    renamed; then the directory is synced. After a failure, Error (I/O error), the earlier file is
-    intact."""
+    renamed; then the directory is synced. After a failure the earlier file is intact. If the system
+    has refused something, that is an Error (I/O error, or no space); otherwise it is what `write` raised."""
     unfinished = f"{path}.unfinished"
     try:
         with open(unfinished, "wb") as file:
@@ -23,10 +24,23 @@ def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
         sync_directory_of(path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.remove(unfinished)
-        raise Error(Code.IO_ERROR, f"writing '{path}': {error.strerror}; what was there is intact") from error
+        refusal = _refusal_in(error)
+        if refusal is None:
+            raise
+        code = Code.NO_SPACE if refusal.errno in (errno.ENOSPC, errno.EDQUOT) else Code.IO_ERROR
+        raise Error(code, f"writing '{path}': {refusal.strerror}; what was there is intact") from error
+
+
+def _refusal_in(error: BaseException | None) -> OSError | None:
+    """What the system has refused. When that ends a torch.save, it raises a RuntimeError of its own."""
+    while isinstance(error, Exception) and not isinstance(error, Error):
+        if isinstance(error, OSError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def remove(path: str) -> None:
