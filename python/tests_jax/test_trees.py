@@ -198,6 +198,23 @@ def test_a_number_comes_back_as_an_array_that_can_hold_it(value: Any, dtype: str
     assert found.dtype == jnp.dtype(dtype) and found == jnp.array(value, jnp.dtype(dtype))
 
 
+def test_what_a_target_cannot_take_is_said_once_and_as_an_error_of_ours(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"nan": float("nan"), "wide": 2**70, "infinite": jnp.float32("inf"), "n": 2**40})
+    on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    for target, why in (
+        ({"nan": 0}, r"\['nan'\] was saved as nan, the target's is 0"),
+        ({"infinite": 0}, r"\['infinite'\] was saved as .*inf.*, the target's is 0"),
+        ({"n": jax.ShapeDtypeStruct((), np.int64, sharding=on_device)}, "has values that int32 cannot hold.*"),
+        ({1: 0, "1": 0}, "the tree has keys of several kinds.*"),
+        ({1.5: 0}, "the tree has the key 1.5.*"),
+    ):
+        with pytest.raises(Error, match=f"{why}; nothing was restored$") as raised:
+            tailrace.jax.restore(tmp_path, target, partial=True, cast=True)
+        assert str(raised.value).count("nothing was") == 1
+    found = tailrace.jax.restore(tmp_path, {"nan": 0.0, "wide": 0.0, "infinite": 0.0}, partial=True)
+    assert found["nan"] != found["nan"] and found["wide"] == 2.0**70 and found["infinite"] == float("inf")
+
+
 def test_arrays_of_64_bits_come_back_where_jax_has_them(tmp_path: Path) -> None:
     with jax.enable_x64(True):
         tailrace.jax.save(tmp_path, {"wide": jnp.array([2**40 + 1])})

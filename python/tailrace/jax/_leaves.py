@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -55,8 +56,9 @@ def text_of(names: tuple[str, ...]) -> str:
     return "the tree" + "".join(f"[{name!r}]" for name in names)
 
 
-def keys_of(path: tuple[Any, ...]) -> tuple[Key, ...]:
-    """JAX's key path as the index has it. Raises Error (invalid argument) for keys that are neither str nor int."""
+def keys_of(path: tuple[Any, ...], intact: str = "nothing was saved") -> tuple[Key, ...]:
+    """JAX's key path as the index has it. Raises Error (invalid argument) for keys that are neither str nor int.
+    `intact` ends the sentence."""
     keys: list[Key] = []
     for key in path:
         if isinstance(key, jax.tree_util.SequenceKey):
@@ -69,15 +71,15 @@ def keys_of(path: tuple[Any, ...]) -> tuple[Key, ...]:
                 raise Error(
                     Code.INVALID_ARGUMENT,
                     f"{text_of(tuple(str(k) for _, k in keys))} has the key {found!r}, which is neither a string nor "
-                    "an int; nothing was saved",
+                    f"an int; {intact}",
                 )
             keys.append(("d", found))
     return tuple(keys)
 
 
 def names_of(path: tuple[Any, ...]) -> tuple[str, ...]:
-    """JAX's key path as Entry.names has it."""
-    return tuple(str(key) for _, key in keys_of(path))
+    """JAX's key path as Entry.names has it, for a restore."""
+    return tuple(str(key) for _, key in keys_of(path, "nothing was restored"))
 
 
 def is_empty(value: Any) -> bool:
@@ -97,19 +99,26 @@ def is_memory(value: Any) -> bool:
     return not value.is_deleted() and not is_random_key(value)
 
 
-def flatten(tree: Any) -> list[tuple[tuple[Key, ...], Any]]:
-    """The leaves and the empty containers, each with its path."""
+def taken_apart(tree: Any, intact: str, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+    """As JAX's tree_flatten_with_path. Raises Error (invalid argument) if JAX cannot sort the keys of a dict. `intact`
+    ends the sentence."""
     try:
-        leaves = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_empty)[0]
+        found: tuple[list[Any], Any] = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
+        return found
     except (ValueError, TypeError) as error:  # JAX sorts the keys of a dict
         names = _unsorted(tree, ())
         if names is None:
             raise
         raise Error(
             Code.INVALID_ARGUMENT,
-            f"{text_of(names)} has keys of several kinds, which JAX cannot sort: make them all strings or all ints; "
-            "nothing was saved",
+            f"{text_of(names)} has keys of several kinds, which JAX cannot sort: make them all strings or all "
+            f"ints; {intact}",
         ) from error
+
+
+def flatten(tree: Any) -> list[tuple[tuple[Key, ...], Any]]:
+    """The leaves and the empty containers, each with its path."""
+    leaves, _ = taken_apart(tree, "nothing was saved", is_empty)
     found = [(keys_of(path), leaf) for path, leaf in leaves]
     seen: set[tuple[str, ...]] = set()
     for path, _ in found:

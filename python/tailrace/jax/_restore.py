@@ -182,7 +182,7 @@ def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool
         except ValueError as difference:
             raise difference if isinstance(difference, Error) else _refused(str(difference)) from None
         return _leaves.nested(entries, list(_filled(source.reader, entries, wanted)))
-    leaves, structure = jax.tree_util.tree_flatten_with_path(target)
+    leaves, structure = _leaves.taken_apart(target, _NOTHING)
     names = [_leaves.names_of(path) for path, _ in leaves]
     known = {entry.names: entry for entry in source.entries}
     spread = _spread(shardings, target, structure)
@@ -203,7 +203,7 @@ def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool
             wanted.append(_for_leaf(entry, leaf, sharding, cast))
             entries.append(entry)
         except ValueError as difference:
-            differences.append(str(difference))
+            differences.append(str(difference).removesuffix(f"; {_NOTHING}"))
     if differences:
         more = len(differences) - _MOST_DIFFERENCES
         listed = "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
@@ -358,7 +358,13 @@ def _for_plain(entry: _leaves.Entry, leaf: Any, cast: bool) -> _Wanted:
 
 
 def _loses(value: Any, leaf: Any, cast: bool) -> bool:
-    return not cast and bool(np.isfinite(value)) and type(leaf)(value) != value
+    """Whether the value becomes another number as the leaf's type, or none at all, as infinity does as an int."""
+    try:
+        made = type(leaf)(value)
+    except (TypeError, ValueError, OverflowError):
+        return True
+    is_same = made == value or (made != made and value != value)
+    return not cast and not is_same
 
 
 def _changes(value: Any, dtype: Any) -> bool:
