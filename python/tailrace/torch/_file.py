@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
+import io
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO, Any, cast
+from typing import IO, Any, BinaryIO, cast
 
 import torch
 
@@ -49,12 +51,14 @@ def save(
     pickle: pickles objects that have no safe encoding. load then needs weights_only=False.
     """
     if hasattr(path, "write"):
-        if hasattr(path, "writable") and not path.writable():
-            raise Error(Code.INVALID_ARGUMENT, "the file object cannot be written to; nothing was saved")
+        if isinstance(path, io.TextIOBase) or (hasattr(path, "writable") and not path.writable()):
+            raise Error(
+                Code.INVALID_ARGUMENT, "the file object cannot be written to, or not in binary; nothing was saved"
+            )
         with _temporary_file() as made:
             save(obj, made, pickle=pickle, threads=threads, buffer_bytes=buffer_bytes)
             with open(made, "rb") as source:
-                shutil.copyfileobj(source, cast(Any, path), _COPIED_BYTES)
+                _write_all(source, cast(Any, path))
         return
     target = _target(path)
     threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
@@ -154,6 +158,10 @@ def load(
     if into is not None and map_location is not None:
         raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location goes with no `into`; nothing was loaded")
     if hasattr(path, "read"):
+        if isinstance(path, io.TextIOBase) or (hasattr(path, "readable") and not path.readable()):
+            raise Error(
+                Code.INVALID_ARGUMENT, "the file object cannot be read from, or not in binary; nothing was loaded"
+            )
         with _temporary_file() as copied:
             with open(copied, "wb") as target:
                 shutil.copyfileobj(cast(Any, path), target, _COPIED_BYTES)
@@ -209,6 +217,23 @@ def _temporary_file() -> Iterator[str]:
         raise
     except OSError as error:
         raise Error(Code.IO_ERROR, f"copying a state in '{tempfile.gettempdir()}': {error.strerror}") from error
+
+
+def _write_all(source: BinaryIO, target: Any) -> None:
+    """Copies into a file object. A raw one (buffering=0) may take a part of what it is given."""
+    while content := source.read(_COPIED_BYTES):
+        left = memoryview(content)
+        while left:
+            try:
+                taken = target.write(left)
+            except OSError as error:
+                kind = Code.NO_SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else Code.IO_ERROR
+                raise Error(
+                    kind, f"writing to the file object: {error.strerror}; it holds a part of the file"
+                ) from error
+            if taken is None and isinstance(target, io.RawIOBase):
+                raise Error(Code.BUSY, "the file object takes no more without waiting; it holds a part of the file")
+            left = left[len(left) if taken is None else taken :]
 
 
 def _fill_from_torch_file(place: str, into: Any, weights_only: bool, how: Any) -> Any:

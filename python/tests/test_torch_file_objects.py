@@ -1,0 +1,54 @@
+"""tailrace.torch.save and load with file objects, and with what is no file."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tailrace
+import tailrace.torch
+
+
+@pytest.mark.parametrize("bytes_at_once", [1, 1000])
+def test_a_raw_file_object_gets_every_byte(bytes_at_once: int) -> None:
+    class Raw(io.RawIOBase):
+        def __init__(self) -> None:
+            self.content = bytearray()
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, given: Any) -> int:
+            self.content += bytes(given[:bytes_at_once])
+            return min(bytes_at_once, len(given))
+
+    raw = Raw()
+    tailrace.torch.save({"w": torch.arange(100.0)}, raw)
+    assert torch.equal(tailrace.torch.load(io.BytesIO(raw.content))["w"], torch.arange(100.0))
+
+
+def test_a_file_object_that_takes_no_more_is_named() -> None:
+    no_space = pytest.raises(tailrace.Error, match="writing to the file object: No space left on device")
+    with open("/dev/full", "wb", buffering=0) as full, no_space as caught:
+        tailrace.torch.save({"w": torch.ones(3)}, full)
+    assert caught.value.code == tailrace.Code.NO_SPACE
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    no_more = pytest.raises(tailrace.Error, match="takes no more without waiting")
+    with open(read, "rb"), open(write, "wb", buffering=0) as pipe, no_more as caught:
+        tailrace.torch.save({"w": torch.ones(1 << 20)}, pipe)
+    assert caught.value.code == tailrace.Code.BUSY
+
+
+def test_a_file_object_of_text_is_refused(tmp_path: Path) -> None:
+    for target in (io.StringIO(), (tmp_path / "text").open("w")):
+        with target, pytest.raises(tailrace.Error, match="not in binary; nothing was saved"):
+            tailrace.torch.save({"w": 1}, target)  # type: ignore[arg-type]
+    for source in (io.StringIO("x"), (tmp_path / "text").open(), (tmp_path / "other").open("wb")):
+        with source, pytest.raises(tailrace.Error, match=r"cannot be read from.*nothing was loaded"):
+            tailrace.torch.load(source)  # type: ignore[arg-type]
