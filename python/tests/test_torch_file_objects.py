@@ -52,3 +52,25 @@ def test_a_file_object_of_text_is_refused(tmp_path: Path) -> None:
     for source in (io.StringIO("x"), (tmp_path / "text").open(), (tmp_path / "other").open("wb")):
         with source, pytest.raises(tailrace.Error, match=r"cannot be read from.*nothing was loaded"):
             tailrace.torch.load(source)  # type: ignore[arg-type]
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    keeps_it_open = os.open(tmp_path / "pipe", os.O_RDWR)  # so that a load that waits for a writer ends, and fails
+    os.write(keeps_it_open, b"PK\3\4")
+    try:
+        with pytest.raises(tailrace.Error, match="is a device, pipe or socket"):
+            tailrace.torch.load(tmp_path / "pipe")
+        assert os.read(keeps_it_open, 4) == b"PK\3\4"
+    finally:
+        os.close(keeps_it_open)
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(tailrace.Error, match="working directory has been removed; nothing was saved") as caught:
+        tailrace.torch.save({"w": 1}, "state")
+    assert caught.value.code == tailrace.Code.NOT_FOUND
+    tailrace.torch.save({"w": 1}, tmp_path / "state")

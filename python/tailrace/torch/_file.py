@@ -249,7 +249,12 @@ def _fill_from_torch_file(place: str, into: Any, weights_only: bool, how: Any) -
 def _target(path: Any) -> str:
     """The file's final path, behind all links. So everything beside it is on the same file system."""
     given = _arguments.path(path, "path", "nothing was saved")
-    target = os.path.realpath(given)
+    try:
+        target = os.path.realpath(given)
+    except FileNotFoundError:
+        raise Error(
+            Code.NOT_FOUND, f"'{given}' is relative, and the working directory has been removed; nothing was saved"
+        ) from None
     if os.path.islink(target):
         raise Error(Code.INVALID_ARGUMENT, f"'{given}' is a symbolic link that leads to itself; nothing was saved")
     if os.path.exists(given) and not os.path.isfile(given):  # for example a device, which the file would replace
@@ -316,6 +321,9 @@ def _finish(plan: _restore.Plan, into: Any) -> Any:
 
 def _is_torch_file(path: str) -> bool:
     try:
+        # Opening a pipe would wait for somebody who writes into it. What is no file is refused by the core.
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+            return False
         with open(path, "rb", buffering=0) as file:
             return file.read(4) == b"PK\x03\x04"
     except OSError as error:
