@@ -95,16 +95,16 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         # The thread may find another working directory.
         save_dir = os.path.abspath(_arguments.path(info.save_dir, "save_dir", "nothing was saved"))
         tag = str(info.tag)
+        place = self._place = os.path.join(save_dir, tag)
         self.end_reading()
 
         def then() -> None:
             if info.save_latest:
                 _durable.replace(os.path.join(save_dir, "latest"), lambda file: file.write(tag.encode()))
             if self._keep is not None:
-                _rotate(save_dir, tag, self._keep)
+                _rotate(save_dir, place, self._keep)
 
-        self._place = os.path.join(save_dir, tag)
-        self._writer.open(self._place, then)
+        self._writer.open(place, then)
 
     def save(self, state_dict: Any, path: str) -> None:
         """Copies the tensors. save_checkpoint raises a failure when all ranks hear of it."""
@@ -333,11 +333,15 @@ def _has_lost_files(place: str) -> bool:
     return any(name.endswith(".tailrace") for name in names) and not any(name.endswith(".pt") for name in names)
 
 
-def _rotate(save_dir: str, tag: str, keep: int) -> None:
-    """Removes the oldest checkpoints of tailrace's, never this one, until `keep` are left."""
+def _rotate(save_dir: str, place: str, keep: int) -> None:
+    """Removes the oldest checkpoints of tailrace's until `keep` are left; never this one, under whichever name, nor the
+    one that `latest` names."""
+    stay = {os.path.realpath(place)}
+    with contextlib.suppress(OSError, ValueError):
+        stay.add(os.path.realpath(os.path.join(save_dir, Path(save_dir, "latest").read_text().strip())))
     others = []
     for entry in os.scandir(save_dir):
-        if entry.name != tag and entry.is_dir(follow_symlinks=False):
+        if entry.is_dir(follow_symlinks=False) and os.path.realpath(entry.path) not in stay:
             with contextlib.suppress(Error):
                 if _segments.owners_in(entry.path) is not None:
                     others.append((max(file.stat().st_mtime_ns for file in os.scandir(entry.path)), entry.path))
