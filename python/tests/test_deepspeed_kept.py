@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+import tailrace
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # DeepSpeed's own
     from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointCommitInfo
@@ -51,3 +53,23 @@ def test_what_latest_names_stays(tmp_path: Path) -> None:
     assert value_of(engine, str(tmp_path / "one" / NAME)) == 1 and value_of(engine, str(tmp_path / "two" / NAME)) == 2
     save(engine, tmp_path, "three", 3)
     assert sorted(os.listdir(tmp_path)) == ["latest", "three"]
+
+
+def test_of_two_checkpoints_in_one_directory_the_newer_is_taken_whole(tmp_path: Path) -> None:
+    engine = TailraceCheckpointEngine()
+    save(engine, tmp_path, "step", 1)
+    (ours,) = (tmp_path / "step").glob("*.tailrace")
+    theirs = tmp_path / "step" / NAME
+    torch.save({"w": torch.full((3,), 2.0)}, theirs)
+    now = ours.stat().st_mtime_ns
+    for newer, value in ((-1, 1), (1, 2)):
+        os.utime(theirs, ns=(now + newer, now + newer))
+        assert value_of(engine, str(theirs)) == value
+        found = engine.paths_of(str(tmp_path / "step"), "mp_rank_*")
+        assert (found is None) == (value == 2)
+        engine.end_reading()
+    # The older one does not stand in for what is lost of the newer one.
+    os.utime(theirs, ns=(now - 1, now - 1))
+    ours.write_bytes(ours.read_bytes()[:100])
+    with pytest.raises(tailrace.Error):
+        value_of(engine, str(theirs))

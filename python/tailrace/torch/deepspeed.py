@@ -132,7 +132,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         own."""
         if isinstance(path, _SegmentPath):
             place, segment = os.path.dirname(path), path.segment
-        elif os.path.isfile(path):
+        elif os.path.isfile(path) and os.path.basename(path) not in (self.segments_in(os.path.dirname(path)) or ()):
             return _to_device(_deepspeed_state.load_torch_file(path, not self._trust_pickle), map_location)
         else:
             place, segment = os.path.split(path)
@@ -178,8 +178,10 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         return self._writer.stop_in_time(lambda: self._save_checkpoint(save_dir, **options))
 
     def segments_in(self, place: str) -> dict[str, int] | None:
-        """Like _segments.owners_in, but keeps the files open for load(). Raises Error (not found) if files
-        of tailrace's are there, and no checkpoint: one has been lost."""
+        """Like _segments.owners_in, but keeps the files open for load(). None, too, if DeepSpeed's own engine has saved
+        there since. Raises Error (not found) if files of tailrace's are there, and no checkpoint: one has been lost."""
+        if _is_own_newer(place):
+            return None
         try:
             return self._reader(place).owners
         except Error as error:
@@ -328,9 +330,20 @@ def _save_for_others(state: Any, path: str) -> None:
 
 
 def _has_lost_files(place: str) -> bool:
-    """Whether files of tailrace's, and none of DeepSpeed's own, lie in a directory."""
-    names = os.listdir(place) if os.path.isdir(place) else []
-    return any(name.endswith(".tailrace") for name in names) and not any(name.endswith(".pt") for name in names)
+    """Whether files of tailrace's lie in a directory."""
+    return os.path.isdir(place) and any(name.endswith(".tailrace") for name in os.listdir(place))
+
+
+def _is_own_newer(place: str) -> bool:
+    """Whether DeepSpeed's own files in a directory are newer than tailrace's. A checkpoint is loaded from one of the
+    two, or weights of one save would come with optimizer states of another."""
+    newest = {"_states.pt": -1, ".tailrace": -1}
+    with contextlib.suppress(OSError):  # opening says what is wrong
+        for file in os.scandir(place):
+            for ending in newest:
+                if file.name.endswith(ending):
+                    newest[ending] = max(newest[ending], file.stat().st_mtime_ns)
+    return newest["_states.pt"] > newest[".tailrace"]
 
 
 def _rotate(save_dir: str, place: str, keep: int) -> None:
