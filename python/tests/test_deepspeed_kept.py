@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # DeepSpeed's own
     from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointCommitInfo
 
-    from tailrace.torch.deepspeed import TailraceCheckpointEngine
+    from tailrace.torch.deepspeed import TailraceCheckpointEngine, export
 
 NAME = "mp_rank_00_model_states.pt"
 
@@ -73,3 +73,20 @@ def test_of_two_checkpoints_in_one_directory_the_newer_is_taken_whole(tmp_path: 
     ours.write_bytes(ours.read_bytes()[:100])
     with pytest.raises(tailrace.Error):
         value_of(engine, str(theirs))
+
+
+def test_an_export_that_fails_says_where(tmp_path: Path) -> None:
+    engine = TailraceCheckpointEngine()
+    info = CheckpointCommitInfo("step", str(tmp_path), True)
+    engine.create(info)
+    engine.save({"w": torch.ones(1 << 18)}, str(tmp_path / "step" / NAME))
+    engine.commit(info)
+    (tmp_path / "file").touch()
+    for target in ("file", "file/below"):
+        with pytest.raises(tailrace.Error, match=r"making the directory '.*/file"):
+            export(tmp_path / "step", tmp_path / target)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / f"{NAME}.unfinished").symlink_to("/dev/full")
+    with pytest.raises(tailrace.Error, match=f"writing '.*{NAME}'.*is intact") as caught:
+        export(tmp_path / "step", tmp_path / "full")
+    assert caught.value.code == tailrace.Code.NO_SPACE and os.listdir(tmp_path / "full") == []

@@ -231,7 +231,7 @@ def _write_all(source: BinaryIO, target: Any) -> None:
                 raise Error(
                     kind, f"writing to the file object: {error.strerror}; it holds a part of the file"
                 ) from error
-            if taken is None and isinstance(target, io.RawIOBase):
+            if taken == 0 or (taken is None and isinstance(target, io.RawIOBase)):
                 raise Error(Code.BUSY, "the file object takes no more without waiting; it holds a part of the file")
             left = left[len(left) if taken is None else taken :]
 

@@ -313,7 +313,12 @@ def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -
     with _segments.Reader(_arguments.path(checkpoint, "checkpoint", "nothing was read")) as reader:
         for segment in reader.owners:
             path = os.path.join(target, segment)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            try:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            except OSError as error:
+                raise Error(
+                    Code.IO_ERROR, f"making the directory '{os.path.dirname(path)}': {error.strerror}; nothing was written"
+                ) from error
             _save_for_others(_deepspeed_state.from_plain(reader.load(segment, mapped=True)), path)
 
 
