@@ -59,19 +59,6 @@ def test_shards_come_back_onto_another_mesh(spec: PartitionSpec, tmp_path: Path)
     assert whole.shape == (16, 24) and (whole[3:5] == values[3:5]).all()
 
 
-def test_numbers_of_another_byte_order_are_sharded(tmp_path: Path) -> None:
-    saved = {"flat": np.arange(8, dtype=">f4"), "matrix": np.arange(16, dtype=">i2").reshape(4, 4)}
-    tailrace.jax.save(tmp_path, saved)
-    rows = NamedSharding(states.mesh(4), P("x"))
-    target = {
-        name: jax.ShapeDtypeStruct(a.shape, a.dtype.newbyteorder("="), sharding=rows) for name, a in saved.items()
-    }
-    found = tailrace.jax.restore(tmp_path, target, cast=True)
-    for name, values in saved.items():
-        assert found[name].sharding == rows
-        np.testing.assert_array_equal(found[name], values)
-
-
 def test_each_element_is_saved_once(tmp_path: Path) -> None:
     values = states.values(2, 1024, 1024)
     tailrace.jax.save(tmp_path, {"w": states.spread(values, P("x"), states.mesh(2, 2))})
@@ -215,6 +202,49 @@ def test_what_a_target_cannot_take_is_said_once_and_as_an_error_of_ours(tmp_path
     assert found["nan"] != found["nan"] and found["wide"] == 2.0**70 and found["infinite"] == float("inf")
 
 
+@pytest.mark.parametrize(
+    ("saved", "target"),
+    [
+        (2.7, np.int32(0)),
+        (300, np.array(0, np.int8)),
+        (2.7, jnp.int32(0)),
+        (2**40, jnp.int32(0)),
+        (-1, jnp.uint8(0)),
+        (5, jnp.bool_(False)),
+        (1e300, jnp.float32(0)),
+        (2**24 + 1, np.float32(0)),
+        (1 + 2j, jnp.float32(0)),
+        (float("nan"), np.int64(0)),
+        (float("nan"), 0),
+        (float("nan"), False),
+        (float("inf"), 0),
+        (10**30, 0.5),
+        (10**400, 0.5),
+        (np.float32("nan"), 0),
+        (np.complex64(complex("inf+1j")), 0.5),
+        (np.array("7"), 0),
+        (np.datetime64("2020-01-01"), 0),
+    ],
+)
+def test_no_number_changes_in_silence(saved: Any, target: Any, tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"n": saved})
+    with pytest.raises(Error, match=r"\['n'\] was saved as .*; nothing was restored") as raised:
+        tailrace.jax.restore(tmp_path, {"n": target})
+    assert raised.value.code == Code.INVALID_ARGUMENT
+
+
+def test_numbers_of_other_types_are_the_same_numbers(tmp_path: Path) -> None:
+    numbers = {"a": 3, "b": 0.1, "c": float("inf"), "d": True, "e": 2.0, "f": float("nan"), "g": np.float32("nan")}
+    tailrace.jax.save(tmp_path, numbers)
+    target = {"a": jnp.int8(0), "b": jnp.float32(0), "c": np.float16(0), "d": 0, "e": np.int8(0), "f": jnp.ones(())}
+    found = tailrace.jax.restore(tmp_path, {**target, "g": 0.5})
+    assert [found[name] for name in "acde"] == [3, np.inf, 1, 2]
+    assert found["b"] == np.float32(0.1) and np.isnan(found["f"]) and np.isnan(found["g"])
+    assert tailrace.jax.restore(tmp_path, {"b": jnp.int32(1)}, partial=True, cast=True)["b"] == 0
+    with pytest.raises(Error, match="nothing was restored"):
+        tailrace.jax.restore(tmp_path, {"c": 1}, partial=True, cast=True)
+
+
 def test_arrays_of_64_bits_come_back_where_jax_has_them(tmp_path: Path) -> None:
     with jax.enable_x64(True):
         tailrace.jax.save(tmp_path, {"wide": jnp.array([2**40 + 1])})
@@ -223,6 +253,31 @@ def test_arrays_of_64_bits_come_back_where_jax_has_them(tmp_path: Path) -> None:
     with pytest.raises(Error, match=r"\['wide'\] is to become int64, and JAX would make int32.*nothing was restored"):
         tailrace.jax.restore(tmp_path, shardings=one)
     assert tailrace.jax.restore(tmp_path)["wide"].tolist() == [2**40 + 1]
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i2", "longdouble", "clongdouble"])
+def test_numbers_that_jax_has_no_type_for_can_be_cast_onto_shards(dtype: str, tmp_path: Path) -> None:
+    values = np.arange(32, dtype=dtype).reshape(8, 4)
+    tailrace.jax.save(tmp_path, {"w": values})
+    made = np.complex64 if values.dtype.kind == "c" else np.float32
+    for spec in (P("x"), P(None, "x"), P()):
+        where = NamedSharding(states.mesh(4), spec)
+        target = {"w": jax.ShapeDtypeStruct(values.shape, made, sharding=where)}
+        found = tailrace.jax.restore(tmp_path, target, cast=True)["w"]
+        assert found.sharding == where and found.dtype == made
+        np.testing.assert_array_equal(np.asarray(found), values.astype(made))
+
+
+@pytest.mark.parametrize("values", [np.arange(8).astype("M8[D]"), np.array(list("12345678")), np.zeros(8, "V4")])
+def test_what_is_no_number_becomes_no_array_of_jax(values: Any, tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"w": values})
+    where = NamedSharding(states.mesh(4), P("x"))
+    for dtype in (np.int32, values.dtype):
+        with pytest.raises(Error, match=r"\['w'\] was saved as .* NumPy array as its target; nothing was restored"):
+            tailrace.jax.restore(tmp_path, {"w": jax.ShapeDtypeStruct((8,), dtype, sharding=where)}, cast=True)
+    with pytest.raises(Error, match="NumPy array as its target"):
+        tailrace.jax.restore(tmp_path, {"w": values}, shardings=where)
+    assert tailrace.jax.restore(tmp_path, {"w": values})["w"].tolist() == values.tolist()
 
 
 def test_shardings_without_a_target_must_fit(tmp_path: Path) -> None:

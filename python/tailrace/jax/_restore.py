@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -302,7 +303,15 @@ def _describes_numpy(entry: _leaves.Entry, leaf: Any) -> bool:
 
 
 def _check_type(entry: _leaves.Entry, dtype: Any, cast: bool) -> None:
-    """Raises ValueError if a jax.Array cannot have this type: without jax_enable_x64, JAX makes 32 bits of 64."""
+    """Raises ValueError if a jax.Array cannot have this type, as when no number was saved: without jax_enable_x64, JAX
+    makes 32 bits of 64."""
+    saved = _leaves.type_of(entry) if entry.kind == "numpy" else np.dtype(dtype)
+    is_number = _pieces.has_boxes(saved) or saved.kind in "iufc"  # in another byte order, or of more than 64 bits
+    if not is_number or not _pieces.has_boxes(np.dtype(dtype)):
+        raise ValueError(
+            f"{entry.text} was saved as {saved} and is to become {np.dtype(dtype)}, which no array of JAX can: take a "
+            "NumPy array as its target"
+        )
     found = jax.dtypes.canonicalize_dtype(dtype)
     if found != dtype and not cast:
         raise ValueError(
@@ -360,7 +369,9 @@ def _for_plain(entry: _leaves.Entry, leaf: Any, cast: bool) -> _Wanted:
 def _loses(value: Any, leaf: Any, cast: bool) -> bool:
     """Whether the value becomes another number as the leaf's type, or none at all, as infinity does as an int."""
     try:
-        made = type(leaf)(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, of an imaginary part: it is compared
+            made = type(leaf)(value)
     except (TypeError, ValueError, OverflowError):
         return True
     is_same = made == value or (made != made and value != value)
@@ -369,7 +380,8 @@ def _loses(value: Any, leaf: Any, cast: bool) -> bool:
 
 def _changes(value: Any, dtype: Any) -> bool:
     """Whether a number becomes another one as `dtype`. That a float has fewer digits then does not count."""
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's, of an imaginary part: it is compared
         made = value.astype(dtype)
     kept = jax.numpy.complexfloating if value.dtype.kind == "c" else jax.numpy.inexact
     if value.dtype.kind in "fc" and jax.numpy.issubdtype(dtype, kept):

@@ -317,7 +317,8 @@ def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             except OSError as error:
                 raise Error(
-                    Code.IO_ERROR, f"making the directory '{os.path.dirname(path)}': {error.strerror}; nothing was written"
+                    Code.IO_ERROR,
+                    f"making the directory '{os.path.dirname(path)}': {error.strerror}; nothing was written",
                 ) from error
             _save_for_others(_deepspeed_state.from_plain(reader.load(segment, mapped=True)), path)
 
