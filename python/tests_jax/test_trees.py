@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,20 @@ def test_restored_replicas_may_be_donated(tmp_path: Path) -> None:
     found = tailrace.jax.restore(tmp_path, {"x": jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=sharding)})["x"]
     found = jax.jit(lambda x: x * 2, donate_argnums=0)(found)
     assert all((np.asarray(shard.data) == 2).all() for shard in found.addressable_shards)
+
+
+def test_a_failed_save_of_whose_result_nobody_asked_is_told_by_the_next(tmp_path: Path) -> None:
+    saver = tailrace.jax.Saver()
+    (tmp_path / "file").touch()
+    saver.async_save(tmp_path / "file", {"x": jnp.ones(3)})
+    with pytest.warns(UserWarning, match="an asynchronous save has failed, and nobody asked for its result: .*file"):
+        saver.save(tmp_path / "place", {"x": jnp.ones(3)})
+    asked = saver.async_save(tmp_path / "file", {"x": jnp.ones(3)})
+    with pytest.raises(Error):
+        asked.result()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        saver.close()
 
 
 def test_asynchronous_saves_follow_one_another(tmp_path: Path) -> None:

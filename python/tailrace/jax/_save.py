@@ -22,6 +22,7 @@ import itertools
 import os
 import threading
 import time
+import warnings
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -63,6 +64,7 @@ class Save:
 
     def __init__(self, future: Future[None]) -> None:
         self._future = future
+        self._told = False  # how it ended
 
     def done(self) -> bool:
         return self._future.done()
@@ -70,7 +72,15 @@ class Save:
     def result(self, timeout: float | None = None) -> None:
         """Returns when the checkpoint is complete and durable. Raises Error if the save has failed. Then what was there
         before is intact. Raises TimeoutError after `timeout` seconds."""
-        self._future.result(timeout)
+        try:
+            self._future.result(timeout)
+        finally:
+            self._told = self._future.done()
+
+    def _end(self) -> None:
+        failure = self._future.exception()
+        if failure is not None and not self._told:
+            warnings.warn(f"an asynchronous save has failed, and nobody asked for its result: {failure}", stacklevel=4)
 
 
 class Saver:
@@ -102,7 +112,7 @@ class Saver:
         self._keep = keep
         self.waits_for_directory = False  # set by a caller that makes the directory after the save has begun
         self._kept: dict[tuple[str, int], Any] = {}
-        self._last: Future[None] | None = None
+        self._last: Save | None = None
 
     def save(
         self, directory: str | os.PathLike[str], tree: Any, *, step: int | None = None, custom: Any = None
@@ -118,14 +128,15 @@ class Saver:
         """Returns when the tree is copied. If this process cannot save the tree, the Save raises that."""
         self.wait()
         operation, failure, staged, place = self._begin(directory, tree, custom, copy=True)
-        self._last = _thread.submit(self._run, operation, place, step, staged, failure)
-        return Save(self._last)
+        self._last = Save(_thread.submit(self._run, operation, place, step, staged, failure))
+        return self._last
 
     def wait(self) -> None:
-        """Returns when this Saver's last save has ended, well or not."""
-        if self._last is not None:
-            self._last.exception()
-            self._last = None
+        """Returns when this Saver's last save has ended, well or not. Warns of a failure if nobody has asked for the
+        result of that save."""
+        last, self._last = self._last, None
+        if last is not None:
+            last._end()
 
     def close(self) -> None:
         """Waits, and gives the memory back."""
