@@ -1,10 +1,10 @@
 // MPI_Finalize of a Fortran program closes open sessions first, as that of C does (src/c_api/mpi_api.cc).
 // MPI's bindings may call PMPI_Finalize, which does not come by there. Then an attribute of MPI_COMM_SELF
 // would close the sessions. MPICH has released its locks by then, so calls in two threads break it.
+#include "c_api/mpi_finalize.h"
+
 #include <dlfcn.h>
 #include <mpi.h>
-
-#include "c_api/mpi_finalize.h"
 
 namespace {
 

@@ -93,8 +93,7 @@ tailrace_code tailrace_open_mpi(MPI_Comm communicator, const tailrace_options* o
         (void)catching([] {
             log_warning(
                 "there is no memory for the list of open sessions: close this session before MPI_Finalize, "
-                "which may "
-                "not do it");
+                "which may not do it");
         });
     return code;
 } catch (...) {

@@ -69,7 +69,7 @@ def mpi_stays_in_its_files(tree):
     """<mpi.h> only in files named *mpi*, in the programs around the library, and in headers with the names of
     another library's."""
     bad = []
-    for path in tree.code("src", "include", "compat", "tools", "fuzz"):
+    for path in tree.code("src", "include", "fortran", "compat", "tools", "fuzz"):
         if path.startswith("include/tailrace/compat/"):
             continue
         for line, match in lines_matching(tree.text(path), INCLUDE):
