@@ -292,17 +292,22 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
         found = made.paths_of(os.path.join(checkpoints_path, str(tag)), pattern)
         return all_names(checkpoints_path, tag) if found is None else found
 
-    def names_of_layer(place: str, local_layer: int) -> list[str]:
-        found = made.paths_of(place, f"layer_{local_layer + module._local_start:02d}-*model_states.pt")
-        return layer_names(place, local_layer) if found is None else found
-
-    module = engine.module
-    layer_names = getattr(module, "ckpt_layer_path_list", None)
-    if layer_names is not None:  # a PipelineModule, which has files of its own for each layer
-        module.ckpt_layer_path_list = names_of_layer
+    if hasattr(engine.module, "ckpt_layer_path_list"):
+        _find_layers(engine.module, made)
     engine.save_checkpoint, engine.load_checkpoint, engine._get_all_ckpt_names = save, load, names
     made._save_checkpoint = save
     return made
+
+
+def _find_layers(pipeline: Any, made: TailraceCheckpointEngine) -> None:
+    """A PipelineModule has files of its own for each layer, which it looks for by a pattern, too."""
+    all_names = pipeline.ckpt_layer_path_list
+
+    def names(place: str, local_layer: int) -> Any:
+        found = made.paths_of(place, f"layer_{local_layer + pipeline._local_start:02d}-*model_states.pt")
+        return all_names(place, local_layer) if found is None else found
+
+    pipeline.ckpt_layer_path_list = names
 
 
 def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
