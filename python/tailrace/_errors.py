@@ -144,6 +144,11 @@ def about(path: str) -> Iterator[None]:
         raise
 
 
+def code_of_writing(error: OSError) -> Code:
+    """The code of a failure to write."""
+    return Code.NO_SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else Code.IO_ERROR
+
+
 def sentence_of(error: BaseException) -> str:
     """The sentence for the other ranks. It is always UTF-8 and never empty."""
     try:

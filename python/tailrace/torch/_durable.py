@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from tailrace._errors import Code, Error
+from tailrace._errors import Error, code_of_writing
 
 
 def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
@@ -30,8 +29,9 @@ def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
         refusal = _refusal_in(error)
         if refusal is None:
             raise
-        code = Code.NO_SPACE if refusal.errno in (errno.ENOSPC, errno.EDQUOT) else Code.IO_ERROR
-        raise Error(code, f"writing '{path}': {refusal.strerror}; what was there is intact") from error
+        raise Error(
+            code_of_writing(refusal), f"writing '{path}': {refusal.strerror}; what was there is intact"
+        ) from error
 
 
 def _refusal_in(error: BaseException | None) -> OSError | None:

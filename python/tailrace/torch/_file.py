@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import errno
 import io
 import os
 import shutil
@@ -23,7 +22,7 @@ import torch
 
 from tailrace import _arguments, _checkpoint, _core, _leaves, _restore, _tree
 from tailrace._checkpoint import read
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, code_of_writing
 from tailrace.torch import _durable
 
 _MOST_TRIES = 5  # to map a file that is replaced all the time
@@ -227,9 +226,9 @@ def _write_all(source: BinaryIO, target: Any) -> None:
             try:
                 taken = target.write(left)
             except OSError as error:
-                kind = Code.NO_SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else Code.IO_ERROR
                 raise Error(
-                    kind, f"writing to the file object: {error.strerror}; it holds a part of the file"
+                    code_of_writing(error),
+                    f"writing to the file object: {error.strerror}; it holds a part of the file",
                 ) from error
             if taken == 0 or (taken is None and isinstance(target, io.RawIOBase)):
                 raise Error(Code.BUSY, "the file object takes no more without waiting; it holds a part of the file")
