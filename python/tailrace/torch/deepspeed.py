@@ -185,7 +185,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         try:
             return self._reader(place).owners
         except Error as error:
-            if error.code == Code.NOT_FOUND and not _has_lost_files(place):
+            if error.code == Code.NOT_FOUND and not _has_files(place):
                 return None
             raise
 
@@ -323,7 +323,7 @@ def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -
             except OSError as error:
                 raise Error(
                     Code.IO_ERROR,
-                    f"making the directory '{os.path.dirname(path)}': {error.strerror}; nothing was written",
+                    f"making the directory '{os.path.dirname(path)}': {error.strerror}",
                 ) from error
             _save_for_others(_deepspeed_state.from_plain(reader.load(segment, mapped=True)), path)
 
@@ -340,7 +340,7 @@ def _save_for_others(state: Any, path: str) -> None:
     _durable.replace(path, lambda file: torch.save(state, file))
 
 
-def _has_lost_files(place: str) -> bool:
+def _has_files(place: str) -> bool:
     """Whether files of tailrace's lie in a directory."""
     return os.path.isdir(place) and any(name.endswith(".tailrace") for name in os.listdir(place))
 
