@@ -229,7 +229,7 @@ class Bench {
             sources.push_back(must(storage_->open(part_of(node), {Access::read, DirectIo::off})));
             targets.push_back(
                 must(storage_->open(fmt::format("{}{}", names, node), {Access::write, DirectIo::off})));
-            must(targets.back()->reserve(piece * level_.pieces));
+            must(targets.back()->reserve(0, piece * level_.pieces));
         }
         const SetCoding coding(std::max(level_.nodes, 2u), std::max(level_.pieces, 1u), block_bytes);
         const uint64_t blocks = piece * level_.pieces / block_bytes * level_.nodes;

@@ -39,8 +39,7 @@ Status SegmentWriter::prepare(uint32_t file) {
     // Reserving takes space for holes, too. So it is done only if holes are at most a quarter of
     // the data.
     if (output.segment->header().leader_count == 1 || length / 5 * 4 <= plan_->bytes()) {
-        const Status reserved = output.segment->file().reserve(length);
-        if (!reserved.ok() && reserved.code() != Code::unsupported) return reserved;
+        TAILRACE_TRY(reserve_if_possible(output.segment->file(), 0, length));
     }
     return Status();
 }

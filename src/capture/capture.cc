@@ -161,8 +161,7 @@ Status Capture::open_file(OwnPart& part, std::optional<OwnPart> recycled, uint64
     if (part.mapping.size() < file_bytes) TAILRACE_TRY(map_file(part, file_bytes));
     if (!part.mapping.empty()) return {};
     TAILRACE_TRY(part.file->truncate(0));  // a crash may have left a file of this name
-    auto reserved = part.file->reserve(file_bytes);
-    return reserved.code() == Code::unsupported ? Status() : reserved;
+    return reserve_if_possible(*part.file, 0, file_bytes);
 }
 
 Status Capture::map_file(OwnPart& part, uint64_t file_bytes) const {

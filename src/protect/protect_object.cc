@@ -172,8 +172,8 @@ Result<std::unique_ptr<ObjectWriter>> ObjectWriter::create(Storage& storage, con
     TAILRACE_ASSIGN(writer->file_, storage.open(writer->unfinished_path_, {Access::write, DirectIo::off}));
     TAILRACE_ASSIGN(const uint64_t old_bytes, writer->file_->size());
     if (old_bytes > file_bytes(own)) TAILRACE_TRY(writer->file_->truncate(file_bytes(own)));
-    auto reserved = writer->file_->reserve(file_bytes(own));
-    if (!reserved.ok() && reserved.code() != Code::unsupported) {
+    Status reserved = reserve_if_possible(*writer->file_, 0, file_bytes(own));
+    if (!reserved.ok()) {
         writer->discard();
         return reserved;
     }

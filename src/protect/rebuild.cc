@@ -213,8 +213,7 @@ class OwnRebuilt {
         for (auto& [lost, part] : parts_) {
             TAILRACE_ASSIGN(part.file, context_.local.open(part.unfinished, {Access::write, DirectIo::off}));
             TAILRACE_TRY(part.file->truncate(0));
-            const auto reserved = part.file->reserve(part_bytes(epoch_.lost[lost].stream));
-            if (!reserved.ok() && reserved.code() != Code::unsupported) return reserved;
+            TAILRACE_TRY(reserve_if_possible(*part.file, 0, part_bytes(epoch_.lost[lost].stream)));
         }
         return {};
     }

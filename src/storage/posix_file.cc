@@ -108,10 +108,10 @@ class PosixFile : public File {
         return write_plain(source.subspan(direct.end), offset + direct.end);
     }
 
-    Status reserve(uint64_t bytes) override {
-        TAILRACE_TRY(check_range("reserving", bytes, 0));
+    Status reserve(uint64_t offset, uint64_t bytes) override {
+        TAILRACE_TRY(check_range("reserving", bytes, offset));
         if (bytes == 0) return Status();
-        const int error = reserve_space(plain_.get(), bytes);
+        const int error = reserve_space(plain_.get(), offset, bytes);
         if (error == 0) return Status();
         return errno_status(error, fmt::format("reserving {} bytes for '{}'", bytes, path_));
     }
@@ -158,7 +158,7 @@ class PosixFile : public File {
         }
         if (bytes == 0) return std::span<std::byte>();
         // Touching existing pages cannot fail. A hole would raise SIGBUS on a full disk.
-        if (Status reserved = reserve(bytes); !reserved.ok()) return reserved.with_context("mapping");
+        if (Status reserved = reserve(0, bytes); !reserved.ok()) return reserved.with_context("mapping");
         void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, plain_.get(), 0);
         if (memory == MAP_FAILED) {
             const int error = errno;

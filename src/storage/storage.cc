@@ -74,6 +74,10 @@ Status remove_if_there(Storage& storage, const std::string& path) {
     Status removed = storage.remove(path);
     return removed.code() == Code::not_found ? Status() : removed;
 }
+Status reserve_if_possible(File& file, uint64_t offset, uint64_t bytes) {
+    Status reserved = file.reserve(offset, bytes);
+    return reserved.code() == Code::unsupported ? Status() : reserved;
+}
 
 Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions& options) {
     if (options.engine == IoEngine::posix) return make_posix_storage(options.rules);

@@ -86,10 +86,10 @@ class File {
     // grows as needed. Retries short writes and interruptions.
     virtual Status write_at(std::span<const std::byte> source, uint64_t offset) = 0;
 
-    // Reserves space for [0, bytes) and makes the file at least that long. So later writes there
-    // neither extend it nor run out of space. unsupported if the file system cannot do that;
-    // writing still works.
-    virtual Status reserve(uint64_t bytes) = 0;
+    // Reserves space for [offset, offset + bytes) and makes the file at least that long. So later
+    // writes there neither extend it nor run out of space. unsupported if the file system cannot do
+    // that; writing still works.
+    virtual Status reserve(uint64_t offset, uint64_t bytes) = 0;
 
     virtual Status truncate(uint64_t bytes) = 0;
 
@@ -247,5 +247,7 @@ Result<std::shared_ptr<Storage>> make_system_storage(const SystemStorageOptions&
 std::string join_path(const std::string& directory, const std::string& name);
 // Removes a file that may be gone already.
 Status remove_if_there(Storage& storage, const std::string& path);
+// Reserves space as File::reserve does, where the file system can.
+Status reserve_if_possible(File& file, uint64_t offset, uint64_t bytes);
 
 }  // namespace tailrace::internal

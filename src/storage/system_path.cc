@@ -19,12 +19,13 @@ Descriptor open_descriptor(const std::string& path, int flags, int above, mode_t
     return Descriptor(number);
 }
 
-int reserve_space(int file, uint64_t bytes) {
+int reserve_space(int file, uint64_t offset, uint64_t bytes) {
     constexpr uint64_t piece = uint64_t{64} << 20;
     struct stat before {};
     if (fstat(file, &before) != 0) return errno;
-    for (uint64_t at = 0; at < bytes;) {
-        const uint64_t length = std::min(piece, bytes - at);
+    const uint64_t end = offset + bytes;
+    for (uint64_t at = offset; at < end;) {
+        const uint64_t length = std::min(piece, end - at);
         // Linux's own call. The C library's posix_fallocate would write zeros if the file system cannot
         // reserve.
         if (fallocate(file, 0, static_cast<off_t>(at), static_cast<off_t>(length)) == 0) {
@@ -33,14 +34,14 @@ int reserve_space(int file, uint64_t bytes) {
         }
         const int error = errno;
         if (error == EINTR) continue;
-        if (at > 0) (void)!ftruncate(file, before.st_size);
+        if (at > offset) (void)!ftruncate(file, before.st_size);
         return error;
     }
     return 0;
 }
 
 int reserve_or_fill(int file, uint64_t bytes) {
-    const int error = reserve_space(file, bytes);
+    const int error = reserve_space(file, 0, bytes);
     return error == EOPNOTSUPP ? posix_fallocate(file, 0, static_cast<off_t>(bytes)) : error;
 }
 

@@ -81,9 +81,9 @@ class WatchedStorage : public test::ForwardingStorage {
             log_->add({"write", path(), offset, source.size()});
             return inner_->write_at(source, offset);
         }
-        Status reserve(uint64_t bytes) override {
-            log_->add({"reserve", path(), 0, bytes});
-            return inner_->reserve(bytes);
+        Status reserve(uint64_t offset, uint64_t bytes) override {
+            log_->add({"reserve", path(), offset, bytes});
+            return inner_->reserve(offset, bytes);
         }
         Status truncate(uint64_t bytes) override {
             log_->add({"truncate", path(), 0, bytes});

@@ -80,7 +80,7 @@ class MadeUpFile final : public File {
         });
         return Status();
     }
-    Status reserve(uint64_t) override { return Status(); }
+    Status reserve(uint64_t, uint64_t) override { return Status(); }
     Status truncate(uint64_t) override { return Status(); }
     Status sync() override { return Status(); }
     Result<uint64_t> size() override { return begin_of_file + units * unit; }

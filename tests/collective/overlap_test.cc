@@ -102,7 +102,7 @@ class PatientFile final : public File {
     Result<size_t> read_at(std::span<std::byte> bytes, uint64_t offset) override {
         return inner_->read_at(bytes, offset);
     }
-    Status reserve(uint64_t bytes) override { return inner_->reserve(bytes); }
+    Status reserve(uint64_t offset, uint64_t bytes) override { return inner_->reserve(offset, bytes); }
     Result<uint64_t> size() override { return inner_->size(); }
     Status truncate(uint64_t bytes) override { return inner_->truncate(bytes); }
     Status sync() override { return inner_->sync(); }

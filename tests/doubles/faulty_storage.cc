@@ -161,13 +161,13 @@ class FaultyStorage::FaultyFile : public File {
         return inner_->write_at(source, offset);
     }
 
-    Status reserve(uint64_t bytes) override {
+    Status reserve(uint64_t offset, uint64_t bytes) override {
         TAILRACE_TRY(fate_->begin("reserving", path()));
         if (fate_->strikes(&FaultPlan::write_no_space, &FaultCounts::write_no_space, path())) {
             return Status(Code::no_space, fmt::format("reserving {} bytes for '{}': no space left (injected)",
                                                       bytes, path()));
         }
-        return inner_->reserve(bytes);
+        return inner_->reserve(offset, bytes);
     }
 
     Status truncate(uint64_t bytes) override {

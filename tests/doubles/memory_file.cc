@@ -184,10 +184,11 @@ class MemoryFile final : public File {
         return Status();
     }
 
-    Status reserve(uint64_t bytes) override {
+    // What lies before `offset` is reserved, too.
+    Status reserve(uint64_t offset, uint64_t bytes) override {
         MutexLock lock(disk_->mutex);
-        TAILRACE_TRY(check_writable("reserving", bytes, 0));
-        return reserve_locked(bytes);
+        TAILRACE_TRY(check_writable("reserving", bytes, offset));
+        return bytes == 0 ? Status() : reserve_locked(offset + bytes);
     }
 
     Status truncate(uint64_t bytes) override {

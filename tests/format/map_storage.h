@@ -35,8 +35,8 @@ class MapFile : public File {
         std::copy(source.begin(), source.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(offset));
         return Status();
     }
-    Status reserve(uint64_t bytes) override {
-        bytes_.resize(std::max<size_t>(bytes_.size(), bytes));
+    Status reserve(uint64_t offset, uint64_t bytes) override {
+        bytes_.resize(std::max<size_t>(bytes_.size(), offset + bytes));
         return Status();
     }
     Status truncate(uint64_t bytes) override {

@@ -82,7 +82,7 @@ class HoleFile final : public File {
         return got;
     }
     Status write_at(std::span<const std::byte>, uint64_t) override { return refused(); }
-    Status reserve(uint64_t) override { return refused(); }
+    Status reserve(uint64_t, uint64_t) override { return refused(); }
     Status truncate(uint64_t) override { return refused(); }
     Status sync() override { return refused(); }
     Result<uint64_t> size() override { return bytes_; }

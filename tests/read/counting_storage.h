@@ -74,7 +74,7 @@ class CountingFile final : public File {
     Status write_at(std::span<const std::byte> source, uint64_t offset) override {
         return file_->write_at(source, offset);
     }
-    Status reserve(uint64_t bytes) override { return file_->reserve(bytes); }
+    Status reserve(uint64_t offset, uint64_t bytes) override { return file_->reserve(offset, bytes); }
     Status truncate(uint64_t bytes) override { return file_->truncate(bytes); }
     Status sync() override { return file_->sync(); }
     Result<uint64_t> size() override { return file_->size(); }

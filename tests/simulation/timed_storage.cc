@@ -42,10 +42,10 @@ class TimedFile final : public File {
         const VirtualExecutor::OwnWork own;
         return server_->loses_this_write() ? Status() : inner_->write_at(source, offset);
     }
-    Status reserve(uint64_t bytes) override {
+    Status reserve(uint64_t offset, uint64_t bytes) override {
         server_->serve("reserve", 0);
         const VirtualExecutor::OwnWork own;
-        return inner_->reserve(bytes);
+        return inner_->reserve(offset, bytes);
     }
     Status truncate(uint64_t bytes) override {
         server_->serve("truncate", 0);

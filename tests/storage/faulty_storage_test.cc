@@ -63,7 +63,7 @@ TEST_F(FaultyStorageTest, EveryKindOfErrorStrikesAndIsCounted) {
     TAILRACE_EXPECT_FAILS(file_->truncate(1), Code::io_error, "/d/a");
     storage_.set_plan(always(&FaultPlan::write_no_space));
     TAILRACE_EXPECT_FAILS(file_->write_at(memory, 0), Code::no_space, "/d/a");
-    TAILRACE_EXPECT_FAILS(file_->reserve(1), Code::no_space, "/d/a");
+    TAILRACE_EXPECT_FAILS(file_->reserve(0, 1), Code::no_space, "/d/a");
     storage_.set_plan(always(&FaultPlan::rename_error));
     TAILRACE_EXPECT_FAILS(storage_.rename("/d/a", "/d/b"), Code::io_error, "/d/a");
     TAILRACE_EXPECT_FAILS(storage_.remove("/d/a"), Code::io_error, "/d/a");

@@ -277,8 +277,8 @@ TEST_F(MemoryStorageTest, CapacityIsKeptAndGivenBack) {
     EXPECT_EQ(storage_.used_bytes(), 6u * 4096);
     TAILRACE_EXPECT_OK(file->write_at(pattern(4096, 2), 0));  // in place: takes nothing
     TAILRACE_EXPECT_FAILS(file->write_at(pattern(5 * 4096, 2), 6 * 4096), Code::no_space, "/d/a");
-    TAILRACE_EXPECT_FAILS(file->reserve(11 * 4096), Code::no_space, "/d/a");
-    TAILRACE_EXPECT_OK(file->reserve(10 * 4096));
+    TAILRACE_EXPECT_FAILS(file->reserve(0, 11 * 4096), Code::no_space, "/d/a");
+    TAILRACE_EXPECT_OK(file->reserve(6 * 4096, 4 * 4096));
     EXPECT_EQ(storage_.space("/d")->free_bytes, 0u);
     TAILRACE_EXPECT_OK(file->write_at(pattern(4 * 4096, 2), 6 * 4096));  // into what was reserved
     auto other = storage_.open("/d/b", {Access::create_new, DirectIo::off});

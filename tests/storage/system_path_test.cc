@@ -68,9 +68,9 @@ TEST(ReserveSpaceTest, AFileWhoseSpaceIsRefusedIsAsLongAsBefore) {
     rlimit least = before;
     least.rlim_cur = 100 * mebibyte;
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &least), 0);
-    const int refused = reserve_space(file.get(), 128 * mebibyte);
+    const int refused = reserve_space(file.get(), 0, 128 * mebibyte);
     const auto length = std::filesystem::file_size(scratch / "file");
-    const int reserved = reserve_space(file.get(), 100 * mebibyte);
+    const int reserved = reserve_space(file.get(), 0, 100 * mebibyte);
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     if (refused == EOPNOTSUPP) GTEST_SKIP() << "this file system reserves nothing";
     EXPECT_EQ(refused, EFBIG);

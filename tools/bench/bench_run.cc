@@ -75,7 +75,7 @@ class UnsyncedFile final : public File {
     Status write_at(std::span<const std::byte> source, uint64_t offset) override {
         return inner_->write_at(source, offset);
     }
-    Status reserve(uint64_t bytes) override { return inner_->reserve(bytes); }
+    Status reserve(uint64_t offset, uint64_t bytes) override { return inner_->reserve(offset, bytes); }
     Status truncate(uint64_t bytes) override { return inner_->truncate(bytes); }
     Status sync() override { return Status(); }
     Result<uint64_t> size() override { return inner_->size(); }
