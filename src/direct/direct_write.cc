@@ -88,6 +88,9 @@ class Job {
             auto& file = files_.emplace_back();
             if (layout_.runs[run].bytes == 0) continue;
             TAILRACE_ASSIGN(file, storage.open(places_[run].path, {Access::write, direct}));
+            // A write that makes its file longer keeps all others out of the file, and here several
+            // threads and ranks write. And a full disk is found before anything is written.
+            TAILRACE_TRY(reserve_if_possible(*file, places_[run].file_offset, layout_.runs[run].bytes));
         }
         return {};
     }

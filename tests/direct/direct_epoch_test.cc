@@ -251,6 +251,18 @@ TEST_F(OneRankTest, WhatARankHasWrittenIsDurableBeforeTheCommit) {
     EXPECT_EQ(found, data[0].content[0]);
 }
 
+TEST_F(OneRankTest, AFullDiskIsFoundBeforeAnythingIsWritten) {
+    const std::vector<RankData> data{{{{"a", 3 << 20, {}}}, {random_bytes(random, 3 << 20)}, {}}};
+    auto begun = DirectEpoch::begin(storage, settings_of(1, 1));
+    ASSERT_TRUE(begun.ok());
+    const uint64_t before = storage.used_bytes();
+    storage.set_capacity(before + (2 << 20));
+    const Status full = write_ranks(storage, **begun, data, {}).status();
+    EXPECT_EQ(full.code(), Code::no_space);
+    EXPECT_THAT(full.message(), testing::HasSubstr("reserving"));
+    EXPECT_EQ(storage.used_bytes(), before);
+}
+
 TEST_F(OneRankTest, TheHeadThatARankHasWrittenIsDurableBeforeTheCommit) {
     // With data and without: then nothing else of the rank is synced.
     for (const uint64_t bytes : {uint64_t{3} << 20, uint64_t{0}}) {
