@@ -161,6 +161,12 @@ def configured(cmake, top, name, prefix, find, *settings):
     return " ".join(said.split())
 
 
+def a_wrong_component_is_named(options, top, prefix):
+    said = configured(options.cmake, top, "wrong component", prefix, "find_package(tailrace REQUIRED COMPONENTS mp)",
+                      "-DCMAKE_C_COMPILER=" + options.cc)
+    expect(said, "there is no component 'mp'; there are mpi, fortran", "find_package(tailrace COMPONENTS mp)")
+
+
 def an_mpi_compiler_by_its_name_is_known(options, top, prefix):
     """No warning of another MPI library for the compiler of this build, by its name or by a link, and one for another
     compiler."""
@@ -385,6 +391,8 @@ def main():
         # A program that asks for an old CMake.
         finds_package_by_old_policies(options.cmake, top, prefix, options.cc)
 
+        # What programs often have wrong.
+        a_wrong_component_is_named(options, top, prefix)
         if with_mpi:
             an_mpi_compiler_by_its_name_is_known(options, top, prefix)
 
