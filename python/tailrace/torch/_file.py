@@ -50,10 +50,10 @@ def save(
     pickle: pickles objects that have no safe encoding. load then needs weights_only=False.
     """
     if hasattr(path, "write"):
-        if isinstance(path, io.TextIOBase) or (hasattr(path, "writable") and not path.writable()):
-            raise Error(
-                Code.INVALID_ARGUMENT, "the file object cannot be written to, or not in binary; nothing was saved"
-            )
+        if isinstance(path, io.TextIOBase):
+            raise Error(Code.INVALID_ARGUMENT, "the file object takes text: open it in binary; nothing was saved")
+        if hasattr(path, "writable") and not path.writable():
+            raise Error(Code.INVALID_ARGUMENT, "the file object cannot be written to; nothing was saved")
         with _temporary_file() as made:
             save(obj, made, pickle=pickle, threads=threads, buffer_bytes=buffer_bytes)
             with open(made, "rb") as source:
@@ -157,10 +157,10 @@ def load(
     if into is not None and map_location is not None:
         raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location goes with no `into`; nothing was loaded")
     if hasattr(path, "read"):
-        if isinstance(path, io.TextIOBase) or (hasattr(path, "readable") and not path.readable()):
-            raise Error(
-                Code.INVALID_ARGUMENT, "the file object cannot be read from, or not in binary; nothing was loaded"
-            )
+        if isinstance(path, io.TextIOBase):
+            raise Error(Code.INVALID_ARGUMENT, "the file object has text: open it in binary; nothing was loaded")
+        if hasattr(path, "readable") and not path.readable():
+            raise Error(Code.INVALID_ARGUMENT, "the file object cannot be read from; nothing was loaded")
         with _temporary_file() as copied:
             with open(copied, "wb") as target:
                 shutil.copyfileobj(cast(Any, path), target, _COPIED_BYTES)
