@@ -186,10 +186,12 @@ def load(
         return loaded if move is None else _Moved(move).tree(loaded)
     with read(place) as checkpoint:
         if into is not None:
-            plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only, **how)
+            with _in_words_of_load():
+                plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only, **how)
             _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
             return _finish(plan, into)
-        loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
+        with _in_words_of_load():
+            loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
     return loaded if move is None else _Moved(move).tree(loaded)
 
 
@@ -202,8 +204,20 @@ def _load_mapped(place: str, trust_pickle: bool, device: torch.device, verify: b
                 if error.code is Code.BUSY and tries_left > 0:  # a save has replaced the file meanwhile
                     continue
                 raise
-            return checkpoint._load(checkpoint.skeleton, trust_pickle, device, mapped)
+            with _in_words_of_load():
+                return checkpoint._load(checkpoint.skeleton, trust_pickle, device, mapped)
     raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def _in_words_of_load() -> Iterator[None]:
+    """What other readers call trust_pickle is weights_only here, as in torch.load."""
+    try:
+        yield
+    except Error as error:
+        if "trust_pickle=True" not in str(error):
+            raise
+        raise Error(error.code, str(error).replace("trust_pickle=True", "weights_only=False")) from None
 
 
 @contextlib.contextmanager

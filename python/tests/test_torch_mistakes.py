@@ -1,0 +1,23 @@
+"""tailrace.torch.save, load and open, called as they are not meant: what the errors say."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tailrace
+import tailrace.torch
+
+
+@pytest.mark.parametrize("how", [{}, {"mmap": True}, {"into": {"custom": 1, "t": torch.zeros(2)}}])
+def test_a_pickle_is_refused_with_the_name_of_the_argument_that_allows_it(how: Any, tmp_path: Path) -> None:
+    tailrace.torch.save({"custom": Fraction(1, 3), "t": torch.ones(2)}, tmp_path / "f", pickle=True)
+    with pytest.raises(tailrace.Error, match="pass weights_only=False if you know who wrote it") as refused:
+        tailrace.torch.load(tmp_path / "f", **how)
+    assert "trust_pickle" not in str(refused.value)
+    loaded = tailrace.torch.load(tmp_path / "f", weights_only=False, **how)
+    assert loaded["custom"] == Fraction(1, 3)
