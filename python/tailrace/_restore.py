@@ -213,7 +213,9 @@ def _compare(
             putter = _putter(target, i) if isinstance(target, list) else None
             _compare(member, target[i], (*path, i), plan, putter, trust)
         return None
-    if _has_array(node) or _holds_array(target):
+    if hasattr(type(target), "state_dict"):  # a model or an optimizer
+        plan.differences.append(f"{_tree.path_text(path)} is a {type(target).__qualname__} here: give its state_dict()")
+    elif _has_array(node) or _holds_array(target):
         plan.differences.append(f"{_tree.path_text(path)} holds arrays on one side only, or in another container")
     elif put is None:
         if _tree.decode(node, None, trust) != target:

@@ -21,3 +21,13 @@ def test_a_pickle_is_refused_with_the_name_of_the_argument_that_allows_it(how: A
     assert "trust_pickle" not in str(refused.value)
     loaded = tailrace.torch.load(tmp_path / "f", weights_only=False, **how)
     assert loaded["custom"] == Fraction(1, 3)
+
+
+def test_a_model_in_place_of_its_state_is_told_what_to_give(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 3)
+    for given, place in ((model, ""), ({"optimizer": torch.optim.SGD(model.parameters())}, r"\['optimizer'\]")):
+        with pytest.raises(ValueError, match=rf"the tree{place} is a torch\..*; save its state_dict\(\), or"):
+            tailrace.torch.save(given, tmp_path / "f")
+    tailrace.torch.save({"model": model.state_dict()}, tmp_path / "f")
+    with pytest.raises(ValueError, match=r"the tree\['model'\] is a Linear here: give its state_dict\(\)"):
+        tailrace.torch.load(tmp_path / "f", into={"model": model})
