@@ -154,7 +154,7 @@ class NoArrayError(KeyError):
     """A KeyError whose text also has the names that are near. They are sought only for the text,
     because `in` and `get` raise it, too."""
 
-    def __init__(self, name: object, epoch: int, arrays: Mapping[str, LazyArray]) -> None:
+    def __init__(self, name: object, epoch: int, arrays: Mapping[str, Any]) -> None:
         super().__init__(name)
         self._epoch = epoch
         self._arrays = arrays

@@ -31,3 +31,16 @@ def test_a_model_in_place_of_its_state_is_told_what_to_give(tmp_path: Path) -> N
     tailrace.torch.save({"model": model.state_dict()}, tmp_path / "f")
     with pytest.raises(ValueError, match=r"the tree\['model'\] is a Linear here: give its state_dict\(\)"):
         tailrace.torch.load(tmp_path / "f", into={"model": model})
+
+
+def test_a_tensor_that_is_not_there_is_told_with_the_nearest_and_asking_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tailrace.torch.save({"model": torch.nn.Linear(2, 3).state_dict()}, tmp_path / "f")
+    with tailrace.torch.open(tmp_path / "f") as file:
+        assert repr(file) == "<TensorFile of 2 tensors and arrays>"
+        for take in (file.__getitem__, file.get_tensor, file.get_slice):
+            with pytest.raises(KeyError, match=r"there is no array 'model\.wieght' in .*; near are 'model/weight' of"):
+                take("model.wieght")
+        monkeypatch.setattr(tailrace.LazyArray, "load", lambda array: pytest.fail(f"{array.name} was read"))
+        assert "model/weight" in file and "model.weight" not in file
