@@ -150,6 +150,13 @@ def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
     return tuple(offset), tuple(extent), frozenset(drop)
 
 
+# By the region that tells them: those of the package that save no trees, and what loads these checkpoints.
+_LOADED_BY = {
+    "tailrace.dcp": ("tailrace.torch.StorageWriter", "dcp.load with tailrace.torch.StorageReader"),
+    "tailrace.jax": ("tailrace.jax", "tailrace.jax.restore"),
+}
+
+
 class NoArrayError(KeyError):
     """A KeyError whose text also has the names that are near. They are sought only for the text,
     because `in` and `get` raise it, too."""
@@ -311,10 +318,13 @@ class Checkpoint(Mapping[str, LazyArray]):
     @property
     def skeleton(self) -> Any:
         if not self.has_tree:
+            who = "another program than tailrace's Python package"
+            for region, (name, loads) in _LOADED_BY.items():
+                who = f"{name}, and {loads} loads it" if region in self._lazy else who
             raise Error(
                 Code.NOT_FOUND,
-                f"epoch {self.step} was saved by another program than tailrace's Python package: it has arrays, "
-                "and no tree of containers; nothing was read",
+                f"epoch {self.step} has arrays by name, and no tree of containers: it was saved by {who}; "
+                "nothing was read",
             )
         return self._skeleton
 

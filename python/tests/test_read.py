@@ -122,6 +122,15 @@ def test_elements_that_nobody_knows_are_told_of_segments_too(tmp_path: Path, mon
     assert told.value.code is tailrace.Code.UNSUPPORTED
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_of_dcp_has_no_tree_and_says_what_loads_it(tmp_path: Path) -> None:
+    dcp.save({"w": torch.ones(2)}, storage_writer=StorageWriter.alone(tmp_path / "step-3"), no_dist=True)
+    with tailrace.read(tmp_path / "step-3") as checkpoint:
+        sentence = "saved by tailrace.torch.StorageWriter, and dcp.load with tailrace.torch.StorageReader loads it"
+        with pytest.raises(FileNotFoundError, match=sentence):
+            checkpoint.tree()
+
+
 def test_a_name_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
     with tailrace.open(shared_dir=tmp_path) as session:
         session.save(3, {"model": {"weight": np.ones(3), "bias": np.ones(2)}})

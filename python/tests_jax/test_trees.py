@@ -23,6 +23,15 @@ from tailrace import Code, Error
 P = PartitionSpec
 
 
+def test_a_pytree_is_no_tree_of_sessions_and_the_error_says_what_restores_it(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"w": np.ones(2)}, step=3)
+    with (
+        tailrace.read(tmp_path) as checkpoint,
+        pytest.raises(Error, match=r"saved by tailrace\.jax, and tailrace\.jax\.restore loads it; nothing"),
+    ):
+        checkpoint.tree()
+
+
 def test_every_kind_of_leaf_comes_back(tmp_path: Path) -> None:
     state = states.every_kind()
     tailrace.jax.save(tmp_path, state, step=3, files=2)
