@@ -131,6 +131,16 @@ def test_a_checkpoint_of_dcp_has_no_tree_and_says_what_loads_it(tmp_path: Path) 
             checkpoint.tree()
 
 
+def test_a_plain_object_in_place_of_an_array_is_told_to_be_in_the_tree(tmp_path: Path) -> None:
+    with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
+        session.save(5, {"u": np.zeros(3), "meta": {"step": 5}})
+    with tailrace.read(tmp_path / "shared") as checkpoint:
+        with pytest.raises(KeyError, match=r"there is no array 'meta' in epoch 5, but tree\(\)\['meta'\] is there"):
+            checkpoint["meta"]
+        with pytest.raises(KeyError, match=r"there is no array 'v' in epoch 5; list\(\)"):
+            checkpoint["v"]
+
+
 def test_a_name_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
     with tailrace.open(shared_dir=tmp_path) as session:
         session.save(3, {"model": {"weight": np.ones(3), "bias": np.ones(2)}})
