@@ -401,7 +401,7 @@ def check_verify(mmap: bool, verify: bool | None, intact: str) -> None:
     if verify is False and not mmap:
         raise Error(
             Code.INVALID_ARGUMENT,
-            f"verify=False goes with mmap=True: bytes that are read are always compared with their checksums; {intact}",
+            f"verify=False needs mmap=True: bytes that are read are always compared with their checksums; {intact}",
         )
 
 

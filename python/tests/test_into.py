@@ -112,5 +112,5 @@ def test_sessions_restore_what_fits(tmp_path: Path) -> None:
 def test_strict_and_convert_go_with_into(tmp_path: Path) -> None:
     tailrace.torch.save({"a": torch.ones(2)}, tmp_path / "f")
     for how in ({"strict": False}, {"convert": True}):
-        with pytest.raises(ValueError, match="go with `into`"):
+        with pytest.raises(ValueError, match="strict and convert need `into`"):
             tailrace.torch.load(tmp_path / "f", **how)

@@ -44,3 +44,9 @@ def test_a_tensor_that_is_not_there_is_told_with_the_nearest_and_asking_reads_no
                 take("model.wieght")
         monkeypatch.setattr(tailrace.LazyArray, "load", lambda array: pytest.fail(f"{array.name} was read"))
         assert "model/weight" in file and "model.weight" not in file
+
+
+def test_a_device_that_is_none_is_told_with_the_devices_that_there_are(tmp_path: Path) -> None:
+    tailrace.torch.save({"t": torch.ones(2)}, tmp_path / "f")
+    with pytest.raises(ValueError, match=r"map_location is .gpu., .* \(Expected one of cpu, .*\); nothing"):
+        tailrace.torch.load(tmp_path / "f", map_location="gpu")

@@ -150,12 +150,12 @@ def load(
     """
     _checkpoint.check_verify(bool(mmap), verify, "nothing was loaded")
     if into is not None and mmap:
-        raise Error(Code.INVALID_ARGUMENT, f"'{path}': mmap goes with no `into`; nothing was loaded")
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': mmap and `into` exclude each other; nothing was loaded")
     if into is None and (convert or not strict):
-        raise Error(Code.INVALID_ARGUMENT, f"'{path}': strict and convert go with `into`; nothing was loaded")
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': strict and convert need `into`; nothing was loaded")
     how: Any = {"strict": strict, "convert": convert}
     if into is not None and map_location is not None:
-        raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location goes with no `into`; nothing was loaded")
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location and `into` exclude each other; nothing was loaded")
     if hasattr(path, "read"):
         if isinstance(path, io.TextIOBase):
             raise Error(Code.INVALID_ARGUMENT, "the file object has text: open it in binary; nothing was loaded")
@@ -319,10 +319,11 @@ def _device(map_location: Any, place: str) -> torch.device:
         map_location = map_location.get("cpu")
     try:
         return torch.device("cpu" if map_location is None else map_location)
-    except (TypeError, RuntimeError):
+    except (TypeError, RuntimeError) as error:
+        why = str(error).splitlines()[0].rstrip(" :.")
         raise Error(
             Code.INVALID_ARGUMENT,
-            f"'{place}': map_location is {map_location!r}, not one device for all tensors; nothing was loaded",
+            f"'{place}': map_location is {map_location!r}, not one device for all tensors ({why}); nothing was loaded",
         ) from None
 
 
