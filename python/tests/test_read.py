@@ -131,6 +131,16 @@ def test_a_checkpoint_of_dcp_has_no_tree_and_says_what_loads_it(tmp_path: Path) 
             checkpoint.tree()
 
 
+def test_a_checkpoint_that_is_closed_says_so(tmp_path: Path) -> None:
+    tailrace.torch.save({"t": torch.ones(2)}, tmp_path / "f")
+    with tailrace.read(tmp_path / "f") as checkpoint, tailrace.torch.open(tmp_path / "f") as file:
+        pass
+    for read in (checkpoint["t"].load, checkpoint.tree, lambda: checkpoint.step, lambda: file["t"]):
+        with pytest.raises(tailrace.Error, match=r"^this checkpoint has been closed; nothing was read$") as refused:
+            read()
+        assert refused.value.code is tailrace.Code.FAILED_STATE
+
+
 def test_a_plain_object_in_place_of_an_array_is_told_to_be_in_the_tree(tmp_path: Path) -> None:
     with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
         session.save(5, {"u": np.zeros(3), "meta": {"step": 5}})
