@@ -36,9 +36,10 @@ Result<Box> parse_box(std::string_view text, std::span<const uint64_t> shape) {
         from = to + 1;
     }
     if (ranges.size() != shape.size())
-        return Status(Code::invalid_argument,
-                      fmt::format("box '{}' has {} ranges, but the array has {} dimensions ({})", text,
-                                  ranges.size(), shape.size(), shape_text(shape)));
+        return Status(
+            Code::invalid_argument,
+            fmt::format("box '{}' has {}, but the array has {} ({})", text, counted(ranges.size(), "range"),
+                        counted(shape.size(), "dimension"), shape_text(shape)));
     Box box;
     for (size_t d = 0; d < shape.size(); ++d) {
         const std::string_view range = ranges[d];

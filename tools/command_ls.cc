@@ -95,15 +95,7 @@ void say_that_none_is_there(const Options& options, Storage& storage) {
     std::string sentence = "no epochs ";
     if (!options.job.empty()) sentence += fmt::format("of job {} ", printable(options.job));
     sentence += "in " + printable(options.directory);
-    if (const auto entries = storage.list(options.directory); entries.ok()) {
-        const auto inner = std::find_if(entries->begin(), entries->end(),
-                                        [](const DirectoryEntry& entry) { return entry.is_directory; });
-        if (entries->empty())
-            sentence += ": it is empty";
-        else if (inner != entries->end())
-            sentence += fmt::format("; directories in it are not searched, such as {}",
-                                    printable(join_path(options.directory, inner->name)));
-    }
+    sentence += printable(hint_of_inside(storage, options.directory));
     std::fprintf(stderr, "tailrace: %s\n", sentence.c_str());
 }
 

@@ -56,10 +56,11 @@ Result<ListedDirectory> list_selected(Storage& storage, const std::string& direc
 }
 
 // Refuses unless there are epochs of one job.
-Status must_be_one_job(const std::vector<FoundEpoch>& epochs, const EpochChoice& choice) {
+Status must_be_one_job(Storage& storage, const std::vector<FoundEpoch>& epochs, const EpochChoice& choice) {
     if (epochs.empty()) {
         const std::string of_job = choice.job.empty() ? "" : fmt::format(" of job '{}'", choice.job);
-        return Status(Code::not_found, fmt::format("there is no epoch{} in '{}'", of_job, choice.directory));
+        return Status(Code::not_found, fmt::format("there is no epoch{} in '{}'{}", of_job, choice.directory,
+                                                   hint_of_inside(storage, choice.directory)));
     }
     std::set<std::string> jobs;
     for (const FoundEpoch& epoch : epochs) jobs.insert(epoch.job);
@@ -74,7 +75,7 @@ Status must_be_one_job(const std::vector<FoundEpoch>& epochs, const EpochChoice&
 Result<std::vector<ListedEpoch>> list_chosen(Storage& storage, const EpochChoice& choice,
                                              std::optional<uint64_t> number) {
     const auto select = [&](std::vector<FoundEpoch>& epochs) {
-        TAILRACE_TRY(must_be_one_job(epochs, choice));
+        TAILRACE_TRY(must_be_one_job(storage, epochs, choice));
         std::erase_if(epochs, [&](const FoundEpoch& epoch) {
             return (number && epoch.key.epoch != *number) || (choice.run && epoch.key.run != *choice.run);
         });
@@ -85,6 +86,16 @@ Result<std::vector<ListedEpoch>> list_chosen(Storage& storage, const EpochChoice
 }
 
 }  // namespace
+
+std::string hint_of_inside(Storage& storage, const std::string& directory) {
+    const auto entries = storage.list(directory);
+    if (!entries.ok()) return "";
+    if (entries->empty()) return ": it is empty";
+    const auto inner = std::find_if(entries->begin(), entries->end(),
+                                    [](const DirectoryEntry& entry) { return entry.is_directory; });
+    if (inner == entries->end()) return "";
+    return fmt::format("; directories in it are not searched, such as {}", join_path(directory, inner->name));
+}
 
 Result<ListedDirectory> list_epochs(Storage& storage, const std::string& directory, const std::string& job) {
     return list_selected(storage, directory, job, [](const auto&) { return Status(); });

@@ -25,6 +25,10 @@ struct ListedDirectory {
 // All of a directory's epochs, or those of one job: judged (read/judged_epoch.h), and with their space.
 Result<ListedDirectory> list_epochs(Storage& storage, const std::string& directory, const std::string& job);
 
+// Ends a sentence that says that there are no epochs in a directory, since the user may have meant one
+// inside.
+std::string hint_of_inside(Storage& storage, const std::string& directory);
+
 // How a user points at epochs.
 struct EpochChoice {
     std::string directory;

@@ -135,6 +135,8 @@ class Reader {
 
     std::shared_ptr<EpochReader> alive() const {
         if (borrowed_ != nullptr) return {std::shared_ptr<void>(), borrowed_};
+        if (handle_ == nullptr)
+            throw Failure{TAILRACE_FAILED_STATE, "this checkpoint has been closed; nothing was read"};
         auto reader = value_of(tailrace::internal::alive(handle_, "reader"))->get();
         if (reader == nullptr)
             throw Failure{TAILRACE_FAILED_STATE, "this reader's session has been closed; nothing was read"};

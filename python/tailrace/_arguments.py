@@ -59,8 +59,10 @@ def number(value: Any, name: str, intact: str, most: int = (1 << 64) - 1) -> int
     except TypeError:
         found = -1
     if not 0 <= found <= most:
+        # A state, for example, if arguments are in the wrong order, would fill pages.
+        given = repr(value) if value is None or isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
         raise Error(
-            Code.INVALID_ARGUMENT, f"{name}: {value!r} is given, where a number from 0 to {most} is needed; {intact}"
+            Code.INVALID_ARGUMENT, f"{name}: {given} is given, where a number from 0 to {most} is needed; {intact}"
         )
     return found
 

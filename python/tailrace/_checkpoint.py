@@ -150,17 +150,27 @@ def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
     return tuple(offset), tuple(extent), frozenset(drop)
 
 
+# By the region that tells them: those of the package that save no trees, and what loads these checkpoints.
+_LOADED_BY = {
+    "tailrace.dcp": ("tailrace.torch.StorageWriter", "dcp.load with tailrace.torch.StorageReader"),
+    "tailrace.jax": ("tailrace.jax", "tailrace.jax.restore"),
+}
+
+
 class NoArrayError(KeyError):
     """A KeyError whose text also has the names that are near. They are sought only for the text,
     because `in` and `get` raise it, too."""
 
-    def __init__(self, name: object, epoch: int, arrays: Mapping[str, LazyArray]) -> None:
+    def __init__(self, name: object, epoch: int, arrays: Mapping[str, Any], in_tree: bool = False) -> None:
         super().__init__(name)
+        self._in_tree = in_tree
         self._epoch = epoch
         self._arrays = arrays
 
     def __str__(self) -> str:
         text = f"there is no array {self.args[0]!r} in epoch {self._epoch}"
+        if self._in_tree:
+            return f"{text}, but tree()[{self.args[0]!r}] is there"
         by_word = {re.split(r"[./]", name)[-1]: name for name in self._arrays} | {name: name for name in self._arrays}
         near = {by_word[word]: None for word in difflib.get_close_matches(str(self.args[0]), by_word)}
         if near:
@@ -237,7 +247,9 @@ class Checkpoint(Mapping[str, LazyArray]):
         try:
             return self._lazy[name]
         except KeyError:
-            raise NoArrayError(name, self._reader.epoch, self._lazy) from None
+            members = _restore.members_of(self._skeleton)
+            in_tree = isinstance(members, dict) and name in members
+            raise NoArrayError(name, self._reader.epoch, self._lazy, in_tree) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._lazy)
@@ -311,10 +323,13 @@ class Checkpoint(Mapping[str, LazyArray]):
     @property
     def skeleton(self) -> Any:
         if not self.has_tree:
+            who = "another program than tailrace's Python package"
+            for region, (name, loads) in _LOADED_BY.items():
+                who = f"{name}, and {loads} loads it" if region in self._lazy else who
             raise Error(
                 Code.NOT_FOUND,
-                f"epoch {self.step} was saved by another program than tailrace's Python package: it has arrays, "
-                "and no tree of containers; nothing was read",
+                f"epoch {self.step} has arrays by name, and no tree of containers: it was saved by {who}; "
+                "nothing was read",
             )
         return self._skeleton
 
@@ -386,7 +401,7 @@ def check_verify(mmap: bool, verify: bool | None, intact: str) -> None:
     if verify is False and not mmap:
         raise Error(
             Code.INVALID_ARGUMENT,
-            f"verify=False goes with mmap=True: bytes that are read are always compared with their checksums; {intact}",
+            f"verify=False needs mmap=True: bytes that are read are always compared with their checksums; {intact}",
         )
 
 

@@ -187,7 +187,7 @@ def _compare(
         return _compare_array(ref, target, path, plan)
     members = members_of(node)
     if isinstance(target, dict) and isinstance(members, dict):
-        for key in members.keys() | target.keys():
+        for key in dict.fromkeys([*target, *members]):  # in the order of the state, as load_state_dict names them
             where = (*path, key)
             if key not in target:
                 if not _has_array(members[key]):
@@ -213,7 +213,9 @@ def _compare(
             putter = _putter(target, i) if isinstance(target, list) else None
             _compare(member, target[i], (*path, i), plan, putter, trust)
         return None
-    if _has_array(node) or _holds_array(target):
+    if hasattr(type(target), "state_dict"):  # a model or an optimizer
+        plan.differences.append(f"{_tree.path_text(path)} is a {type(target).__qualname__} here: give its state_dict()")
+    elif _has_array(node) or _holds_array(target):
         plan.differences.append(f"{_tree.path_text(path)} holds arrays on one side only, or in another container")
     elif put is None:
         if _tree.decode(node, None, trust) != target:

@@ -121,10 +121,11 @@ class _Encoder:
             return other
         if self.allow_pickle:
             return {"$": "pickle", "v": base64.b64encode(pickle.dumps(value)).decode()}
+        parts = "state_dict()" if hasattr(type(value), "state_dict") else "parts"
         raise Error(
             Code.INVALID_ARGUMENT,
             f"{path_text(path)} is a {type(value).__module__}.{type(value).__qualname__}, which has no safe "
-            "encoding; save its parts, or allow pickle for it (pickle=True); nothing was saved",
+            f"encoding; save its {parts}, or allow pickle for it (pickle=True); nothing was saved",
         )
 
     def container(self, value: Any, path: tuple[Any, ...]) -> Any:

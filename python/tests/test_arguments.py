@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
@@ -130,3 +131,10 @@ def test_what_is_no_number_is_refused_by_name(wrong: Any, tmp_path: Path) -> Non
     with pytest.raises(tailrace.Error, match="name: "):
         tailrace.read(tmp_path / "shared", name="nu\0l")
     assert sorted(os.listdir(tmp_path)) == ["f", "local", "shared"]
+
+
+def test_a_state_in_place_of_a_step_is_told_by_its_type_alone(tmp_path: Path) -> None:
+    with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
+        for wrong, shown in (({"u": np.zeros(3)}, "a dict"), (np.zeros(3), "a ndarray"), (1.5, "1.5"), ("1", "'1'")):
+            with pytest.raises(ValueError, match=f"^step: {shown} is given, where a number from 0 to [0-9]+ is needed"):
+                session.save(wrong, 1)

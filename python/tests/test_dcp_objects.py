@@ -88,6 +88,14 @@ def test_what_stays_a_pickle_is_told_when_it_is_saved(tmp_path: Path) -> None:
         save({"w": torch.ones(3), "object": Custom()}, tmp_path / "c")
 
 
+def test_a_pickle_that_is_refused_is_told_with_what_is_in_it(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"Custom, which has no safe encoding; save its parts$"):
+        save({"object": Custom()}, tmp_path / "c")
+    why = r"is a pickle that could run any code when it is loaded \(Unsupported global: GLOBAL [a-z_.]+\.Custom\); pass"
+    with pytest.raises(dcp.api.CheckpointException, match=why):
+        load({"object": Custom()}, tmp_path / "c")
+
+
 def test_an_entry_that_is_damaged_is_corrupt() -> None:
     content = _byte_entries._pack({"a": np.arange(5)})
     assert _byte_entries._unpack(content)["a"].tolist() == [0, 1, 2, 3, 4]

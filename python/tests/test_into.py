@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def test_what_one_side_lacks_is_left_alone_and_told(tmp_path: Path, save: Any) -
     assert live["a"].tolist() == [1, 1] and live["n"] == 5 and live["m"] == 1
     assert live["new"]["z"].tolist() == [0] * 4 and "old" not in live
     assert tailrace.torch.load(tmp_path / "f", into=dict(live, old={"x": torch.zeros(3), "y": [torch.zeros(1)]}),
-                               strict=False) == (["m", "new/z"], [])  # fmt: skip
+                               strict=False) == (["new/z", "m"], [])  # fmt: skip
 
 
 @pytest.mark.parametrize("how", [{}, {"strict": False}, {"convert": True}, {"strict": False, "convert": True}])
@@ -112,5 +113,16 @@ def test_sessions_restore_what_fits(tmp_path: Path) -> None:
 def test_strict_and_convert_go_with_into(tmp_path: Path) -> None:
     tailrace.torch.save({"a": torch.ones(2)}, tmp_path / "f")
     for how in ({"strict": False}, {"convert": True}):
-        with pytest.raises(ValueError, match="go with `into`"):
+        with pytest.raises(ValueError, match="strict and convert need `into`"):
             tailrace.torch.load(tmp_path / "f", **how)
+
+
+def test_differences_are_in_the_order_of_the_state(tmp_path: Path) -> None:
+    tailrace.torch.save({f"old{i}": torch.ones(1) for i in range(15)}, tmp_path / "f")
+    live = {f"new{i}": torch.zeros(1) for i in range(15)}
+    left = tailrace.torch.load(tmp_path / "f", into=live, strict=False)
+    assert left == (list(live), [f"old{i}" for i in range(15)])
+    with pytest.raises(ValueError) as refused:
+        tailrace.torch.load(tmp_path / "f", into=live)
+    told = re.findall(r"the tree\['(\w+)'\] is not in the checkpoint", str(refused.value))
+    assert told == list(live)[: len(told)] and len(told) > 5

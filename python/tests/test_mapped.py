@@ -166,9 +166,9 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_mapped_as_one(
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     tailrace.torch.save({"w": torch.ones(2)}, tmp_path / "f")
     torch.save({"w": torch.ones(2)}, tmp_path / "theirs")
-    with pytest.raises(ValueError, match="verify=False goes with mmap=True"):
+    with pytest.raises(ValueError, match="verify=False needs mmap=True"):
         tailrace.torch.load(tmp_path / "f", verify=False)
-    with pytest.raises(ValueError, match="mmap goes with no `into`"):
+    with pytest.raises(ValueError, match="mmap and `into` exclude each other"):
         tailrace.torch.load(tmp_path / "f", mmap=True, into={"w": torch.zeros(2)})
     with pytest.raises(tailrace.Error, match="has no checksums"):
         tailrace.torch.load(tmp_path / "theirs", verify=True)

@@ -122,6 +122,35 @@ def test_elements_that_nobody_knows_are_told_of_segments_too(tmp_path: Path, mon
     assert told.value.code is tailrace.Code.UNSUPPORTED
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_of_dcp_has_no_tree_and_says_what_loads_it(tmp_path: Path) -> None:
+    dcp.save({"w": torch.ones(2)}, storage_writer=StorageWriter.alone(tmp_path / "step-3"), no_dist=True)
+    with tailrace.read(tmp_path / "step-3") as checkpoint:
+        sentence = "saved by tailrace.torch.StorageWriter, and dcp.load with tailrace.torch.StorageReader loads it"
+        with pytest.raises(FileNotFoundError, match=sentence):
+            checkpoint.tree()
+
+
+def test_a_checkpoint_that_is_closed_says_so(tmp_path: Path) -> None:
+    tailrace.torch.save({"t": torch.ones(2)}, tmp_path / "f")
+    with tailrace.read(tmp_path / "f") as checkpoint, tailrace.torch.open(tmp_path / "f") as file:
+        pass
+    for read in (checkpoint["t"].load, checkpoint.tree, lambda: checkpoint.step, lambda: file["t"]):
+        with pytest.raises(tailrace.Error, match=r"^this checkpoint has been closed; nothing was read$") as refused:
+            read()
+        assert refused.value.code is tailrace.Code.FAILED_STATE
+
+
+def test_a_plain_object_in_place_of_an_array_is_told_to_be_in_the_tree(tmp_path: Path) -> None:
+    with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
+        session.save(5, {"u": np.zeros(3), "meta": {"step": 5}})
+    with tailrace.read(tmp_path / "shared") as checkpoint:
+        with pytest.raises(KeyError, match=r"there is no array 'meta' in epoch 5, but tree\(\)\['meta'\] is there"):
+            checkpoint["meta"]
+        with pytest.raises(KeyError, match=r"there is no array 'v' in epoch 5; list\(\)"):
+            checkpoint["v"]
+
+
 def test_a_name_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
     with tailrace.open(shared_dir=tmp_path) as session:
         session.save(3, {"model": {"weight": np.ones(3), "bias": np.ones(2)}})

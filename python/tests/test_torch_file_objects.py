@@ -47,10 +47,10 @@ def test_a_file_object_that_takes_no_more_is_named() -> None:
 
 def test_a_file_object_of_text_is_refused(tmp_path: Path) -> None:
     for target in (io.StringIO(), (tmp_path / "text").open("w")):
-        with target, pytest.raises(tailrace.Error, match="not in binary; nothing was saved"):
+        with target, pytest.raises(tailrace.Error, match=r"takes text: open it in binary; nothing was saved"):
             tailrace.torch.save({"w": 1}, target)  # type: ignore[arg-type]
     for source in (io.StringIO("x"), (tmp_path / "text").open(), (tmp_path / "other").open("wb")):
-        with source, pytest.raises(tailrace.Error, match=r"cannot be read from.*nothing was loaded"):
+        with source, pytest.raises(tailrace.Error, match=r"(has text|cannot be read).*; nothing was loaded"):
             tailrace.torch.load(source)  # type: ignore[arg-type]
 
 

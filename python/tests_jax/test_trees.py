@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,31 @@ import tailrace.jax
 from tailrace import Code, Error
 
 P = PartitionSpec
+
+
+def test_a_failure_that_nobody_asked_for_is_told_when_the_program_ends(tmp_path: Path) -> None:
+    program = (
+        "import sys, numpy, tailrace.jax\n"
+        "tailrace.jax.async_save(sys.argv[1], {'w': numpy.ones(2)}, step=1)\n"
+        "told = tailrace.jax.Saver().async_save(sys.argv[1], {'w': numpy.ones(2)}, step=2)\n"
+        "try: told.result()\nexcept ValueError: pass\n"
+        "tailrace.jax.Saver().async_save(sys.argv[2], {'w': numpy.ones(2)}, step=3)\n"
+    )
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-c", program, str(tmp_path / "file"), str(tmp_path / "good")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("nobody asked for its result") == 1, ended.stderr
+    assert tailrace.jax.latest_step(tmp_path / "good") == 3
+
+
+def test_a_pytree_is_no_tree_of_sessions_and_the_error_says_what_restores_it(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"w": np.ones(2)}, step=3)
+    with (
+        tailrace.read(tmp_path) as checkpoint,
+        pytest.raises(Error, match=r"saved by tailrace\.jax, and tailrace\.jax\.restore loads it; nothing"),
+    ):
+        checkpoint.tree()
 
 
 def test_every_kind_of_leaf_comes_back(tmp_path: Path) -> None:

@@ -126,6 +126,10 @@ class LsTest(CommandTest):
         self.assertTrue(run("ls", self.dir).stderr.endswith(f"no epochs in {self.dir}: it is empty\n"))
         make(self.dir / "node", job="a", captured=1)
         self.assertIn(f"such as {self.dir}/node\n", run("ls", self.dir).stderr)
+        for command in (["show", self.dir], ["verify", self.dir], ["prune", self.dir, "--keep", 1],
+                        ["extract", self.dir, "newest", "--files", "-o", self.root / "out"]):
+            self.assertEqual(run(*command, code=3).stderr, f"tailrace: there is no epoch in '{self.dir}'; directories in "
+                             f"it are not searched, such as {self.dir}/node\n", command)
         self.assertIn("no epochs of job b in", run("ls", self.dir / "node", "--job", "b").stderr)
         self.assertEqual(run("ls", self.dir / "node").stderr, "")
         self.assertEqual(run_json("ls", self.dir)["epochs"], [])

@@ -118,7 +118,7 @@ class DirectoryTest(DrainTest):
         self.assertEqual(self.committed(), [1, 2, 3])
         self.assertEqual(list(other.glob("*.tailrace")), [])
         said = self.drain(self.shared).stderr
-        self.assertIn(f"nothing to drain into {self.shared}: no epoch without an end was captured for it in {self.local}",
+        self.assertIn(f"nothing to drain into {self.shared}: no unfinished epoch for it lies in {self.local}, which",
                       said)
         self.assertIn("tailrace drain --local-dir TIER", said)
         self.assertEqual(set(self.states(other)), {("second", epoch) for epoch in (1, 2, 3)})

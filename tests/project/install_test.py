@@ -148,6 +148,46 @@ def finds_package_by_old_policies(cmake, top, prefix, compiler):
         raise Failure("a program of CMake 3.0 does not find the package:\n" + done.stdout)
 
 
+def configured(cmake, top, name, prefix, find, *settings):
+    """What CMake says of a program in C that finds the package so, whatever comes of it."""
+    source = os.path.join(top, name)
+    os.makedirs(source)
+    with open(os.path.join(source, "CMakeLists.txt"), "w", encoding="utf-8") as f:
+        f.write("cmake_minimum_required(VERSION %s)\nproject(program C)\n%s\n" % (OLDEST_CMAKE, find))
+    command = [cmake, "-S", source, "-B", os.path.join(source, "build"), "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + prefix]
+    # Lines are wrapped where the prefix ends them.
+    said = subprocess.run(command + list(settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=240).stdout
+    return " ".join(said.split())
+
+
+def a_wrong_component_is_named(options, top, prefix):
+    said = configured(options.cmake, top, "wrong component", prefix, "find_package(tailrace REQUIRED COMPONENTS mp)",
+                      "-DCMAKE_C_COMPILER=" + options.cc)
+    expect(said, "there is no component 'mp'; there are mpi, fortran", "find_package(tailrace COMPONENTS mp)")
+
+
+def an_mpi_compiler_by_its_name_is_known(options, top, prefix):
+    """No warning of another MPI library for the compiler of this build, by its name or by a link, and one for another
+    compiler."""
+    directory, name = os.path.split(options.mpicc)
+    # Of the directory, because Open MPI's compiler is known to itself by its own name.
+    os.symlink(directory, os.path.join(top, "link"))
+    link = os.path.join(top, "link", name)
+    other = os.path.join(top, "other mpicc")
+    with open(other, "w", encoding="utf-8") as f:
+        f.write('#!/bin/sh\nexec "%s" "$@"\n' % options.mpicc)
+    os.chmod(other, 0o755)
+    os.environ["PATH"] = directory + os.pathsep + os.environ["PATH"]
+    for number, (chosen, warned) in enumerate(((name, False), (options.mpicc, False), (link, False), (other, True))):
+        said = configured(options.cmake, top, "chosen compiler %d" % number, prefix,
+                          "find_package(tailrace REQUIRED COMPONENTS mpi)", "-DCMAKE_C_COMPILER=" + options.cc,
+                          "-DMPI_C_COMPILER=" + chosen)
+        expect(said, "Build files have been written", "find_package with MPI_C_COMPILER=" + chosen)
+        if ("Different MPI libraries cannot be mixed" in said) != warned:
+            raise Failure("with MPI_C_COMPILER=%s %s warning was expected:\n%s" % (chosen, "a" if warned else "no", said))
+
+
 def version_of(source):
     with open(os.path.join(source, "CMakeLists.txt"), encoding="utf-8") as f:
         return re.search(r"^project\(tailrace VERSION (\S+)", f.read(), re.M)[1]
@@ -350,6 +390,11 @@ def main():
 
         # A program that asks for an old CMake.
         finds_package_by_old_policies(options.cmake, top, prefix, options.cc)
+
+        # What programs often have wrong.
+        a_wrong_component_is_named(options, top, prefix)
+        if with_mpi:
+            an_mpi_compiler_by_its_name_is_known(options, top, prefix)
 
         # 3. pkg-config. The page's plain names of compilers stand for the ones of this build.
         by_hand = os.path.join(top, "by hand")

@@ -57,6 +57,14 @@ text=$(PATH="$work/bin:$PATH" MPI=openmpi "$source_dir/scripts/setup" build test
 expect_status "setup with everything there" 0 "$status"
 [ -z "$text" ] || expect "setup with everything there" '^$' "$text"
 
+# A purpose that is misspelt installs nothing, and says so, and so does no purpose at all.
+for purposes in "build pyhton" "" --help; do
+    status=0
+    text=$(PATH="$work/bin:$PATH" MPI=none "$source_dir/scripts/setup" $purposes 2>&1 </dev/null) || status=$?
+    expect_status "scripts/setup $purposes" 2 "$status"
+    expect "scripts/setup $purposes" '"(pyhton|--help)" is not known; usage: .* build .* python ' "$text"
+done
+
 # With sudo: installs exactly what is missing; a failed first try refreshes the lists and tries once more.
 # policy-rc.d is neither placed nor removed here: the stand-in sudo only logs what it was asked to do.
 stand_in dpkg-query 'for package; do :; done; case $package in fio) exit 1;; *) echo installed;; esac'

@@ -17,6 +17,7 @@ would take. Steps 2 to 5 run in the background if the save is asynchronous.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import itertools
 import os
@@ -65,6 +66,12 @@ class Save:
     def __init__(self, future: Future[None]) -> None:
         self._future = future
         self._told = False  # how it ended
+        _untold.add(self)
+        future.add_done_callback(self._drop_if_well)
+
+    def _drop_if_well(self, future: Future[None]) -> None:
+        if future.exception() is None:
+            _untold.discard(self)
 
     def done(self) -> bool:
         return self._future.done()
@@ -76,11 +83,23 @@ class Save:
             self._future.result(timeout)
         finally:
             self._told = self._future.done()
+            if self._told:
+                _untold.discard(self)
 
     def _end(self) -> None:
         failure = self._future.exception()
+        _untold.discard(self)
         if failure is not None and not self._told:
             warnings.warn(f"an asynchronous save has failed, and nobody asked for its result: {failure}", stacklevel=4)
+
+
+_untold: set[Save] = set()  # those that run, and those that have failed and were not told
+
+
+@atexit.register  # comes after the thread of the saves has ended
+def _tell_at_exit() -> None:
+    for save in tuple(_untold):
+        save._end()
 
 
 class Saver:

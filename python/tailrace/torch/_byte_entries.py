@@ -10,6 +10,7 @@ tree, and the arrays' bytes in the order in which the tree names them.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +50,7 @@ def of(planner: SavePlanner, item: WriteItem) -> bytes:
         try:
             return _pack(value)
         except Error as error:
-            why = str(error).removesuffix("; nothing was saved")
+            why = str(error).removesuffix("; nothing was saved").removesuffix(", or allow pickle for it (pickle=True)")
     warnings.warn(
         f"the entry {name!r} is saved as a pickle that loads only with StorageReader(trust_pickle=True): {why}",
         stacklevel=2,
@@ -62,7 +63,10 @@ def refusal_of(pickled: bytes) -> str | None:
     try:
         torch.load(io.BytesIO(pickled), weights_only=True, map_location="cpu")
     except Exception as error:  # the pickle may hold anything
-        return (str(error).splitlines() or [type(error).__name__])[0]
+        # What torch could not load comes after its advice for torch.load.
+        text = str(error) or type(error).__name__
+        found = re.search(r"WeightsUnpickler error: *(.+?)(?: was not an allowed global by default.*)?$", text, re.M)
+        return found[1] if found else text.splitlines()[0]
     return None
 
 

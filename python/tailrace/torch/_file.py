@@ -50,10 +50,10 @@ def save(
     pickle: pickles objects that have no safe encoding. load then needs weights_only=False.
     """
     if hasattr(path, "write"):
-        if isinstance(path, io.TextIOBase) or (hasattr(path, "writable") and not path.writable()):
-            raise Error(
-                Code.INVALID_ARGUMENT, "the file object cannot be written to, or not in binary; nothing was saved"
-            )
+        if isinstance(path, io.TextIOBase):
+            raise Error(Code.INVALID_ARGUMENT, "the file object takes text: open it in binary; nothing was saved")
+        if hasattr(path, "writable") and not path.writable():
+            raise Error(Code.INVALID_ARGUMENT, "the file object cannot be written to; nothing was saved")
         with _temporary_file() as made:
             save(obj, made, pickle=pickle, threads=threads, buffer_bytes=buffer_bytes)
             with open(made, "rb") as source:
@@ -150,17 +150,17 @@ def load(
     """
     _checkpoint.check_verify(bool(mmap), verify, "nothing was loaded")
     if into is not None and mmap:
-        raise Error(Code.INVALID_ARGUMENT, f"'{path}': mmap goes with no `into`; nothing was loaded")
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': mmap and `into` exclude each other; nothing was loaded")
     if into is None and (convert or not strict):
-        raise Error(Code.INVALID_ARGUMENT, f"'{path}': strict and convert go with `into`; nothing was loaded")
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': strict and convert need `into`; nothing was loaded")
     how: Any = {"strict": strict, "convert": convert}
     if into is not None and map_location is not None:
-        raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location goes with no `into`; nothing was loaded")
+        raise Error(Code.INVALID_ARGUMENT, f"'{path}': map_location and `into` exclude each other; nothing was loaded")
     if hasattr(path, "read"):
-        if isinstance(path, io.TextIOBase) or (hasattr(path, "readable") and not path.readable()):
-            raise Error(
-                Code.INVALID_ARGUMENT, "the file object cannot be read from, or not in binary; nothing was loaded"
-            )
+        if isinstance(path, io.TextIOBase):
+            raise Error(Code.INVALID_ARGUMENT, "the file object has text: open it in binary; nothing was loaded")
+        if hasattr(path, "readable") and not path.readable():
+            raise Error(Code.INVALID_ARGUMENT, "the file object cannot be read from; nothing was loaded")
         with _temporary_file() as copied:
             with open(copied, "wb") as target:
                 shutil.copyfileobj(cast(Any, path), target, _COPIED_BYTES)
@@ -186,10 +186,12 @@ def load(
         return loaded if move is None else _Moved(move).tree(loaded)
     with read(place) as checkpoint:
         if into is not None:
-            plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only, **how)
+            with _in_words_of_load():
+                plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only, **how)
             _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
             return _finish(plan, into)
-        loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
+        with _in_words_of_load():
+            loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
     return loaded if move is None else _Moved(move).tree(loaded)
 
 
@@ -202,8 +204,20 @@ def _load_mapped(place: str, trust_pickle: bool, device: torch.device, verify: b
                 if error.code is Code.BUSY and tries_left > 0:  # a save has replaced the file meanwhile
                     continue
                 raise
-            return checkpoint._load(checkpoint.skeleton, trust_pickle, device, mapped)
+            with _in_words_of_load():
+                return checkpoint._load(checkpoint.skeleton, trust_pickle, device, mapped)
     raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def _in_words_of_load() -> Iterator[None]:
+    """What other readers call trust_pickle is weights_only here, as in torch.load."""
+    try:
+        yield
+    except Error as error:
+        if "trust_pickle=True" not in str(error):
+            raise
+        raise Error(error.code, str(error).replace("trust_pickle=True", "weights_only=False")) from None
 
 
 @contextlib.contextmanager
@@ -305,10 +319,11 @@ def _device(map_location: Any, place: str) -> torch.device:
         map_location = map_location.get("cpu")
     try:
         return torch.device("cpu" if map_location is None else map_location)
-    except (TypeError, RuntimeError):
+    except (TypeError, RuntimeError) as error:
+        why = str(error).splitlines()[0].rstrip(" :.")
         raise Error(
             Code.INVALID_ARGUMENT,
-            f"'{place}': map_location is {map_location!r}, not one device for all tensors; nothing was loaded",
+            f"'{place}': map_location is {map_location!r}, not one device for all tensors ({why}); nothing was loaded",
         ) from None
 
 

@@ -49,7 +49,10 @@ class TensorFile(Mapping[str, Any]):
     def get_slice(self, name: str) -> Any:
         """The tensor, for part[...], which reads only the wanted rows. It has shape and dtype. A view
         of a storage that several tensors share is read whole here."""
-        node = self._nodes[name]
+        try:
+            node = self._nodes[name]
+        except KeyError:
+            raise _checkpoint.NoArrayError(name, self._checkpoint.step, self._nodes) from None
         if node is None:
             return self._checkpoint[name]
         storage = _tree.view_of(node)
@@ -59,11 +62,17 @@ class TensorFile(Mapping[str, Any]):
         assert ref is not None
         return self._checkpoint[ref.region]
 
+    def __contains__(self, name: object) -> bool:  # Mapping's would read the tensor
+        return name in self._nodes
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def __repr__(self) -> str:
+        return f"<TensorFile of {len(self)} tensors and arrays>"
 
     def close(self) -> None:
         """Closes the file. Tensors that were read stay."""

@@ -1,0 +1,52 @@
+"""tailrace.torch.save, load and open, called as they are not meant: what the errors say."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tailrace
+import tailrace.torch
+
+
+@pytest.mark.parametrize("how", [{}, {"mmap": True}, {"into": {"custom": 1, "t": torch.zeros(2)}}])
+def test_a_pickle_is_refused_with_the_name_of_the_argument_that_allows_it(how: Any, tmp_path: Path) -> None:
+    tailrace.torch.save({"custom": Fraction(1, 3), "t": torch.ones(2)}, tmp_path / "f", pickle=True)
+    with pytest.raises(tailrace.Error, match="pass weights_only=False if you know who wrote it") as refused:
+        tailrace.torch.load(tmp_path / "f", **how)
+    assert "trust_pickle" not in str(refused.value)
+    loaded = tailrace.torch.load(tmp_path / "f", weights_only=False, **how)
+    assert loaded["custom"] == Fraction(1, 3)
+
+
+def test_a_model_in_place_of_its_state_is_told_what_to_give(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 3)
+    for given, place in ((model, ""), ({"optimizer": torch.optim.SGD(model.parameters())}, r"\['optimizer'\]")):
+        with pytest.raises(ValueError, match=rf"the tree{place} is a torch\..*; save its state_dict\(\), or"):
+            tailrace.torch.save(given, tmp_path / "f")
+    tailrace.torch.save({"model": model.state_dict()}, tmp_path / "f")
+    with pytest.raises(ValueError, match=r"the tree\['model'\] is a Linear here: give its state_dict\(\)"):
+        tailrace.torch.load(tmp_path / "f", into={"model": model})
+
+
+def test_a_tensor_that_is_not_there_is_told_with_the_nearest_and_asking_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tailrace.torch.save({"model": torch.nn.Linear(2, 3).state_dict()}, tmp_path / "f")
+    with tailrace.torch.open(tmp_path / "f") as file:
+        assert repr(file) == "<TensorFile of 2 tensors and arrays>"
+        for take in (file.__getitem__, file.get_tensor, file.get_slice):
+            with pytest.raises(KeyError, match=r"there is no array 'model\.wieght' in .*; near are 'model/weight' of"):
+                take("model.wieght")
+        monkeypatch.setattr(tailrace.LazyArray, "load", lambda array: pytest.fail(f"{array.name} was read"))
+        assert "model/weight" in file and "model.weight" not in file
+
+
+def test_a_device_that_is_none_is_told_with_the_devices_that_there_are(tmp_path: Path) -> None:
+    tailrace.torch.save({"t": torch.ones(2)}, tmp_path / "f")
+    with pytest.raises(ValueError, match=r"map_location is .gpu., .* \(Expected one of cpu, .*\); nothing"):
+        tailrace.torch.load(tmp_path / "f", map_location="gpu")
