@@ -51,8 +51,7 @@ DrainPlaces places_of_shared(Storage& storage, const std::string& shared_dir,
     }
     places.nothing = fmt::format(
         "nothing to drain into {}: no unfinished epoch for it lies in {}, which its sessions and the "
-        "settings "
-        "here name. If the program had another node-local tier on this node, name that one: "
+        "settings here name. If the program had another node-local tier on this node, name that one: "
         "tailrace drain --local-dir TIER",
         printable(shared_dir), printable(fmt::format("{}", fmt::join(tiers, ", "))));
     return places;
