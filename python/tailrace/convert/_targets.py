@@ -26,7 +26,7 @@ import tailrace.torch
 from tailrace import _core, _leaves, _marks, _tree
 from tailrace._errors import Code, Error
 from tailrace.convert._sources import alone, refused
-from tailrace.torch._durable import remove, sync_directory_of
+from tailrace.torch._durable import remove, sync, sync_name_of
 
 # Element types of safetensors.
 _SAFETENSORS = {
@@ -99,7 +99,7 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
 
 def _give_name(partial: str, target: str) -> None:
     if os.path.isdir(partial):
-        sync_directory_of(os.path.join(partial, "."))
+        sync(partial)
     # A directory cannot take the place of another directory or of a file.
     makes_room = os.path.isdir(target) or (os.path.isdir(partial) and os.path.lexists(target))
     if makes_room:
@@ -110,7 +110,7 @@ def _give_name(partial: str, target: str) -> None:
     except BaseException:  # an interrupt is one
         put_back(target)
         raise
-    sync_directory_of(target)
+    sync_name_of(target)
     if makes_room:
         remove(_replaced(target))
 

@@ -40,9 +40,10 @@ def save(
     """Saves tensors, arrays and plain objects in nested containers (such as a state dict) to one file.
 
     Returns when the file is durable under its name. An older file of that name stays until then,
-    and after a failure. A symbolic link is followed, as torch.save does: the file that it names is
-    replaced. Memory in addition to the state: threads x buffer_bytes, and a copy of each tensor
-    that is not contiguous or not on the host.
+    and after a failure, unless the Error says that the new one has the name. A symbolic link is
+    followed, as torch.save does: the file that it names is replaced. Memory in addition to the
+    state: threads x buffer_bytes, and a copy of each tensor that is not contiguous or not on the
+    host.
 
     path: a path, or a file object such as io.BytesIO. The file is written at the file object's
         position, and the caller syncs it. Then the directory of temporary files needs room for the
@@ -77,16 +78,19 @@ def save(
         crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
         entry = (regions, crcs, [start], [(_tree.SKELETON, skeleton)])
         epoch.commit([entry], _core.CheckedArrays.check([regions]))
-        os.replace(written.removesuffix(".unfinished"), target)
-        _durable.sync_directory_of(target)
-    except Error:
-        raise
-    except OSError as error:
-        raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
+        _give_name(written.removesuffix(".unfinished"), target)
     finally:
         # Under the lock. Afterwards the directory may belong to another save.
         shutil.rmtree(place, ignore_errors=True)
         epoch.close()
+
+
+def _give_name(made: str, target: str) -> None:
+    try:
+        os.replace(made, target)
+    except OSError as error:
+        raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
+    _durable.sync_name_of(target)
 
 
 def _take(place: str, target: str) -> None:
