@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 import torch
 
@@ -57,8 +57,7 @@ def save(
             )
         with _temporary_file() as made:
             save(obj, made, pickle=pickle, threads=threads, buffer_bytes=buffer_bytes)
-            with open(made, "rb") as source:
-                _write_all(source, cast(Any, path))
+            _write_all(made, cast(Any, path))
         return
     target = _target(path)
     threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
@@ -89,7 +88,9 @@ def _give_name(made: str, target: str) -> None:
     try:
         os.replace(made, target)
     except OSError as error:
-        raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
+        raise Error(
+            code_of_writing(error), f"giving '{target}' its name: {error.strerror}; what was there is intact"
+        ) from error
     _durable.sync_name_of(target)
 
 
@@ -166,8 +167,7 @@ def load(
                 Code.INVALID_ARGUMENT, "the file object cannot be read from, or not in binary; nothing was loaded"
             )
         with _temporary_file() as copied:
-            with open(copied, "wb") as target:
-                shutil.copyfileobj(cast(Any, path), target, _COPIED_BYTES)
+            _read_all(cast(Any, path), copied)
             if os.path.getsize(copied) == 0:
                 why = "the file object has nothing to read where it stands: seek(0) first, if it was just written"
                 raise Error(Code.INVALID_ARGUMENT, f"{why}; nothing was loaded")
@@ -213,30 +213,63 @@ def _load_mapped(place: str, trust_pickle: bool, device: torch.device, verify: b
 @contextlib.contextmanager
 def _temporary_file() -> Iterator[str]:
     """The name of a file that may be made, in a directory that is removed with it."""
+    with _blaming_temporary_files():
+        made = tempfile.TemporaryDirectory(prefix="tailrace-")
     try:
-        with tempfile.TemporaryDirectory(prefix="tailrace-") as directory:
-            yield os.path.join(directory, "state")
+        yield os.path.join(made.name, "state")
+    finally:
+        with _blaming_temporary_files():
+            made.cleanup()
+
+
+@contextlib.contextmanager
+def _blaming_temporary_files() -> Iterator[None]:
+    """For what is done with them alone."""
+    try:
+        yield
     except Error:
         raise
     except OSError as error:
-        raise Error(Code.IO_ERROR, f"copying a state in '{tempfile.gettempdir()}': {error.strerror}") from error
+        where = f"in '{tempfile.tempdir}'" if tempfile.tempdir else "in a temporary file"  # if there is a directory
+        raise Error(code_of_writing(error), f"copying a state {where}: {error.strerror}") from error
 
 
-def _write_all(source: BinaryIO, target: Any) -> None:
-    """Copies into a file object. A raw one (buffering=0) may take a part of what it is given."""
-    while content := source.read(_COPIED_BYTES):
-        left = memoryview(content)
-        while left:
-            try:
-                taken = target.write(left)
-            except OSError as error:
-                raise Error(
-                    code_of_writing(error),
-                    f"writing to the file object: {error.strerror}; it holds a part of the file",
-                ) from error
-            if taken == 0 or (taken is None and isinstance(target, io.RawIOBase)):
-                raise Error(Code.BUSY, "the file object takes no more without waiting; it holds a part of the file")
-            left = left[len(left) if taken is None else taken :]
+def _read_all(source: Any, made: str) -> None:
+    """Copies a file object, from its position, to the temporary file `made`."""
+
+    def part() -> Any:
+        try:
+            return source.read(_COPIED_BYTES)
+        except OSError as error:
+            raise Error(
+                Code.IO_ERROR, f"reading from the file object: {error.strerror or error}; nothing was loaded"
+            ) from error
+
+    with _blaming_temporary_files(), open(made, "wb") as target:
+        while content := part():
+            target.write(content)
+
+
+def _write_all(made: str, target: Any) -> None:
+    """Copies the temporary file `made` into a file object. A raw one (buffering=0) may take a part of what it is
+    given."""
+    with _blaming_temporary_files(), open(made, "rb") as source:
+        while content := source.read(_COPIED_BYTES):
+            _write_part(memoryview(content), target)
+
+
+def _write_part(left: memoryview, target: Any) -> None:
+    while left:
+        try:
+            taken = target.write(left)
+        except OSError as error:
+            raise Error(
+                code_of_writing(error),
+                f"writing to the file object: {error.strerror or error}; it holds a part of the file",
+            ) from error
+        if taken == 0 or (taken is None and isinstance(target, io.RawIOBase)):
+            raise Error(Code.BUSY, "the file object takes no more without waiting; it holds a part of the file")
+        left = left[len(left) if taken is None else taken :]
 
 
 def _fill_from_torch_file(place: str, into: Any, weights_only: bool, how: Any) -> Any:
