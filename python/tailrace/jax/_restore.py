@@ -44,11 +44,8 @@ class Source:
             name = _arguments.checked(name, "name", _NOTHING)
         with about(place):
             self.reader = _checkpoint.open_directory(place, name, step)
-            try:
+            with _checkpoint.closed_by_failure(self.reader):
                 self.entries, self.custom = self._index(place)
-            except BaseException:
-                self.reader.close()
-                raise
 
     def _index(self, place: str) -> tuple[list[_leaves.Entry], Any]:
         nbytes = next((n for name, n, _ in self.reader.regions(0) if name == _leaves.REGION), None)

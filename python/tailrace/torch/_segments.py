@@ -265,11 +265,8 @@ class Reader:
         self._given: list[weakref.ref[npt.NDArray[np.uint8]]] = []
         self._verified: set[str] = set()  # segments
         self._loaded: set[str] = set()
-        try:
+        with _checkpoint.closed_by_failure(self._reader):
             self.owners = self._read_index()  # by segment: the rank that saved it
-        except BaseException:
-            self._reader.close()
-            raise
 
     def __enter__(self) -> Reader:
         return self
