@@ -31,7 +31,7 @@ from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngi
 
 from tailrace import _arguments
 from tailrace._errors import Code, Error
-from tailrace.torch import _deepspeed_state, _durable, _segments, _zero_to_fp32
+from tailrace.torch import _deepspeed_place, _deepspeed_state, _durable, _segments, _zero_to_fp32
 from tailrace.torch.stopping import Stopping
 
 
@@ -180,14 +180,8 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     def segments_in(self, place: str) -> dict[str, int] | None:
         """Like _segments.owners_in, but keeps the files open for load(). None, too, if DeepSpeed's own engine has saved
         there since. Raises Error (not found) if files of tailrace's are there, and no checkpoint: one has been lost."""
-        if _is_own_newer(place):
-            return None
-        try:
-            return self._reader(place).owners
-        except Error as error:
-            if error.code == Code.NOT_FOUND and not _has_files(place):
-                return None
-            raise
+        found = _deepspeed_place.segments_in(place, lambda: self._reader(place))
+        return None if found is None else found.owners
 
     def paths_of(self, place: str, pattern: str) -> list[str] | None:
         """What load() takes for the segments of a checkpoint whose names match, in order. None: a place without a
@@ -338,23 +332,6 @@ def _to_device(tree: Any, map_location: Any) -> Any:
 
 def _save_for_others(state: Any, path: str) -> None:
     _durable.replace(path, lambda file: torch.save(state, file))
-
-
-def _has_files(place: str) -> bool:
-    """Whether files of tailrace's lie in a directory."""
-    return os.path.isdir(place) and any(name.endswith(".tailrace") for name in os.listdir(place))
-
-
-def _is_own_newer(place: str) -> bool:
-    """Whether DeepSpeed's own files in a directory are newer than tailrace's. A checkpoint is loaded from one of the
-    two, or weights of one save would come with optimizer states of another."""
-    newest = {"_states.pt": -1, ".tailrace": -1}
-    with contextlib.suppress(OSError):  # opening says what is wrong
-        for file in os.scandir(place):
-            for ending in newest:
-                if file.name.endswith(ending):
-                    newest[ending] = max(newest[ending], file.stat().st_mtime_ns)
-    return newest["_states.pt"] > newest[".tailrace"]
 
 
 def _rotate(save_dir: str, place: str, keep: int) -> None:
