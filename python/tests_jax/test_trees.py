@@ -60,6 +60,27 @@ def test_shards_come_back_onto_another_mesh(spec: PartitionSpec, tmp_path: Path)
     assert whole.shape == (16, 24) and (whole[3:5] == values[3:5]).all()
 
 
+SMALL = ("int1", "uint1", "int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float8_e8m0fnu", "float8_e5m2")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_elements_of_less_than_a_byte_come_back_from_shards(name: str, tmp_path: Path) -> None:
+    dtype = jnp.dtype(name)
+    bits = 1 if "int1" in name else 2
+    numbers = np.random.default_rng(1).integers(0, 1 << bits, (8, 12), np.uint8)
+    values = np.array([0, 1, 2, 1] if bits > 1 and "e8m0" not in name else [1, 1, 2, 4])[numbers % 4]
+    values = (values if "int1" not in name else numbers).astype(dtype)
+    assert len(np.unique(values.view(np.uint8))) > 1
+    rows, blocks = (NamedSharding(states.mesh(2, 2), spec) for spec in (P("x"), P("x", "y")))
+    state = {"w": jax.device_put(values, blocks), "numpy": values}
+    tailrace.jax.save(tmp_path, state, files=2)
+    described = {"w": jax.ShapeDtypeStruct(values.shape, dtype, sharding=rows), "numpy": values}
+    for found in (tailrace.jax.restore(tmp_path), tailrace.jax.restore(tmp_path, described)):
+        for array in found.values():
+            assert array.dtype == dtype
+            assert (np.asarray(array).view(np.uint8) == values.view(np.uint8)).all()
+
+
 def test_each_element_is_saved_once(tmp_path: Path) -> None:
     values = states.values(2, 1024, 1024)
     tailrace.jax.save(tmp_path, {"w": states.spread(values, P("x"), states.mesh(2, 2))})
