@@ -100,8 +100,13 @@ def is_memory(value: Any) -> bool:
 
 
 def taken_apart(tree: Any, intact: str, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
-    """As JAX's tree_flatten_with_path. Raises Error (invalid argument) if JAX cannot sort the keys of a dict. `intact`
-    ends the sentence."""
+    """As JAX's tree_flatten_with_path. Raises Error (invalid argument) if JAX cannot sort the keys of a dict, or the
+    tree is nested too deep. `intact` ends the sentence."""
+    if _is_deep(tree):
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"the tree contains itself, or is nested more than {_tree._MOST_DEPTH} deep; {intact}",
+        )
     try:
         found: tuple[list[Any], Any] = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
         return found
@@ -114,6 +119,22 @@ def taken_apart(tree: Any, intact: str, is_leaf: Callable[[Any], bool] | None = 
             f"{text_of(names)} has keys of several kinds, which JAX cannot sort: make them all strings or all "
             f"ints; {intact}",
         ) from error
+
+
+def _is_deep(tree: Any) -> bool:
+    """JAX follows a tree by recursion. Where that ends in its calls of `is_leaf`, Python can hardly call anything any
+    more, so it must not come to that."""
+    within = [iter((tree,))]
+    while within:
+        for part in within[-1]:
+            if isinstance(part, (dict, list, tuple)):
+                if len(within) > _tree._MOST_DEPTH:
+                    return True
+                within.append(iter(part.values() if isinstance(part, dict) else part))
+                break
+        else:
+            within.pop()
+    return False
 
 
 def flatten(tree: Any) -> list[tuple[tuple[Key, ...], Any]]:
