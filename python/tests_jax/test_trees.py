@@ -330,6 +330,24 @@ def test_shardings_without_a_target_must_fit(tmp_path: Path) -> None:
     assert found["w"].sharding == both and isinstance(found["v"], np.ndarray)
 
 
+def test_shardings_are_taken_by_their_names(tmp_path: Path) -> None:
+    state = {"v": jnp.ones((4, 4)), "w": jnp.ones((4, 4)), "nothing": None}
+    tailrace.jax.save(tmp_path, state)
+    rows, columns = (NamedSharding(states.mesh(4), spec) for spec in (P("x"), P(None, "x")))
+    found = tailrace.jax.restore(tmp_path, state, shardings={"w": rows, "v": columns, "nothing": None})
+    assert found["w"].sharding == rows and found["v"].sharding == columns
+    assert tailrace.jax.restore(tmp_path, state, shardings={"w": rows, "v": None})["w"].sharding == rows
+    for shardings, why in (
+        ({"w": rows, "x": columns}, r"the tree\['v'\] has none; the tree\['x'\] is not in the target"),
+        ([rows, columns], r"the tree\['v'\] has none; .*; the tree\['0'\] is not in the target; the tree\['1'\] is"),
+        ({"w": rows}, r"the tree\['v'\] has none"),
+        ({"w": {"a": rows}, "v": columns}, r"the tree\['w'\] has none; the tree\['w'\]\['a'\] is not in the target"),
+    ):
+        with pytest.raises(Error, match=f"the shardings do not fit the target: {why}.*nothing was restored") as caught:
+            tailrace.jax.restore(tmp_path, state, shardings=shardings)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
 def test_a_wrong_step_or_name_is_an_error_of_ours(tmp_path: Path) -> None:
     tailrace.jax.save(tmp_path, {"w": 1}, step=1)
     for call in (tailrace.jax.restore, tailrace.jax.metadata):

@@ -183,7 +183,7 @@ def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool
     leaves, structure = _leaves.taken_apart(target, _NOTHING)
     names = [_leaves.names_of(path) for path, _ in leaves]
     known = {entry.names: entry for entry in source.entries}
-    spread = _spread(shardings, target, structure)
+    spread = _spread(shardings, names)
     differences = [f"{_leaves.text_of(n)} is not in the checkpoint" for n in names if not _is_leaf(known.get(n))]
     if not partial:
         missing = set(known) - set(names)
@@ -203,9 +203,7 @@ def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool
         except ValueError as difference:
             differences.append(str(difference).removesuffix(f"; {_NOTHING}"))
     if differences:
-        more = len(differences) - _MOST_DIFFERENCES
-        listed = "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
-        raise _refused(f"the checkpoint does not fit the target: {listed}")
+        raise _refused(f"the checkpoint does not fit the target: {_listed(differences)}")
     return jax.tree_util.tree_unflatten(structure, list(_filled(source.reader, entries, wanted)))
 
 
@@ -213,21 +211,32 @@ def _refused(why: str) -> Error:
     return Error(Code.INVALID_ARGUMENT, f"{why}; {_NOTHING}")
 
 
+def _listed(differences: list[str]) -> str:
+    more = len(differences) - _MOST_DIFFERENCES
+    return "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+
+
 def _is_leaf(entry: _leaves.Entry | None) -> bool:
     return entry is not None and entry.kind != "empty"
 
 
-def _spread(shardings: Any, target: Any, structure: Any) -> list[Any]:
-    """A sharding, or None, for each leaf of the target."""
+def _spread(shardings: Any, names: list[tuple[str, ...]]) -> list[Any]:
+    """A sharding, or None, for each leaf of the target. Raises Error (invalid argument) if the shardings are of other
+    names."""
     if shardings is None or isinstance(shardings, jax.sharding.Sharding):
-        return [shardings] * structure.num_leaves
-    found: list[Any] = jax.tree_util.tree_leaves(shardings, is_leaf=lambda leaf: leaf is None)
-    if len(found) != structure.num_leaves:
-        raise Error(
-            Code.INVALID_ARGUMENT,
-            f"shardings has {len(found)} leaves, and the target has {structure.num_leaves}; {_NOTHING}",
-        )
-    return found
+        return [shardings] * len(names)
+    leaves, _ = _leaves.taken_apart(shardings, _NOTHING, lambda leaf: leaf is None)
+    found = {_leaves.names_of(path): sharding for path, sharding in leaves}
+    known = set(names)
+    differences = [f"{_leaves.text_of(one)} has none" for one in names if one not in found]
+    differences += [
+        f"{_leaves.text_of(one)} is not in the target"
+        for one, sharding in found.items()
+        if one not in known and sharding is not None
+    ]
+    if differences:
+        raise _refused(f"the shardings do not fit the target: {_listed(differences)}")
+    return [found[one] for one in names]
 
 
 # ---- what a leaf becomes ---------------------------------------------------------------------------------
@@ -237,7 +246,7 @@ def _without_target(entries: list[_leaves.Entry], shardings: Any) -> list[_Wante
     one = shardings if shardings is None or isinstance(shardings, jax.sharding.Sharding) else None
     by_name: dict[tuple[str, ...], Any] = {}
     if shardings is not None and one is None:
-        for path, sharding in jax.tree_util.tree_flatten_with_path(shardings)[0]:
+        for path, sharding in _leaves.taken_apart(shardings, _NOTHING)[0]:
             by_name[_leaves.names_of(path)] = sharding
         for names in by_name.keys() - {entry.names for entry in entries}:
             raise ValueError(f"{_leaves.text_of(names)}, for which there is a sharding, is not in the checkpoint")
