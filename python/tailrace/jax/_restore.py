@@ -110,7 +110,7 @@ def restore_as(
 ) -> Any:
     """As restore, with a target that depends on the checkpoint's leaves. A failure of target_of ends it on all
     processes."""
-    operation = Operation()
+    operation = Operation("the restore")
     failure: BaseException | None = None
     source: Source | None = None
     told: Any = None
@@ -122,7 +122,7 @@ def restore_as(
                 told = [source.reader.epoch, source.reader.run]
         except Exception as error:
             failure = error
-        _wait_for_all(operation, failure)
+        operation.raise_any(failure)
         told = operation.broadcast(told)
         made = None
         try:
@@ -137,7 +137,7 @@ def restore_as(
             made = _read(source, target_of(source.entries), shardings, partial, cast)
         except Exception as error:
             failure = error
-        _wait_for_all(operation, failure)
+        operation.raise_any(failure)
         return made
     finally:
         if source is not None:
@@ -166,10 +166,6 @@ def _described(entry: _leaves.Entry) -> Any:
     if entry.kind in ("plain", "empty"):
         return plain_value(entry)
     return jax.ShapeDtypeStruct(*(key_type(entry) if entry.kind == "prng" else (entry.shape, _leaves.type_of(entry))))
-
-
-def _wait_for_all(operation: Operation, failure: BaseException | None) -> None:
-    operation.raise_any(failure, "the restore")
 
 
 def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool) -> Any:
