@@ -104,7 +104,7 @@ class Writer:
             try:
                 action()
             except Exception as error:
-                failure = error if isinstance(error, Error) else Error(Code.FAILED_STATE, repr(error))
+                failure = _as_error(error)
         failure = _among.broadcast(self._group, failure)
         if failure is not None:
             raise failure
@@ -116,7 +116,7 @@ class Writer:
         try:
             action(self._rank, 1 if self._group is None else dist.get_world_size(self._group))
         except Exception as error:
-            failure = error if isinstance(error, Error) else Error(Code.FAILED_STATE, repr(error))
+            failure = _as_error(error)
         told = next((one for one in _among.all_gather(self._group, failure) if one is not None), None)
         if told is not None:
             raise told
@@ -415,6 +415,9 @@ def _owners(names_of: list[list[str]], place: str) -> dict[str, int]:
 
 def _told(failure: Exception, path: str) -> Error:
     """A failure as all ranks raise it."""
-    if isinstance(failure, Error):
-        return failure
-    return Error(Code.FAILED_STATE, f"saving '{path}': {failure!r}; what was there is intact")
+    return _as_error(failure, f"saving '{path}': ", "; what was there is intact")
+
+
+def _as_error(failure: Exception, before: str = "", after: str = "") -> Error:
+    """The failure itself, or an Error whose sentence has it between what comes before and after."""
+    return failure if isinstance(failure, Error) else Error(Code.FAILED_STATE, f"{before}{failure!r}{after}")
