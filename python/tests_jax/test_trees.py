@@ -198,21 +198,6 @@ def test_values_of_64_bits_are_not_cut(values: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value, dtype",
-    [(1.5, "int32"), (300, "uint8"), (-1, "uint32"), (2**24 + 1, "float32"), (1e300, "bfloat16"), (2, "bool")],
-)
-@pytest.mark.parametrize("zeros", [np.zeros, jnp.zeros])
-def test_a_number_that_an_array_cannot_hold_is_a_difference(value: Any, dtype: str, zeros: Any, tmp_path: Path) -> None:
-    tailrace.jax.save(tmp_path, {"x": value})
-    target = {"x": zeros((), jnp.dtype(dtype))}
-    with pytest.raises(
-        Error, match=rf"\['x'\] was saved as {re.escape(repr(value))}, the target's type is {dtype}; nothing"
-    ):
-        tailrace.jax.restore(tmp_path, target)
-    assert tailrace.jax.restore(tmp_path, target, cast=True)["x"].dtype == jnp.dtype(dtype)
-
-
-@pytest.mark.parametrize(
     "value, dtype", [(0.1, "float32"), (3, "bfloat16"), (2.0, "int32"), (float("inf"), "float16"), (True, "uint8")]
 )
 def test_a_number_comes_back_as_an_array_that_can_hold_it(value: Any, dtype: str, tmp_path: Path) -> None:
@@ -238,19 +223,17 @@ def test_what_a_target_cannot_take_is_said_once_and_as_an_error_of_ours(tmp_path
     assert found["nan"] != found["nan"] and found["wide"] == 2.0**70 and found["infinite"] == float("inf")
 
 
+NUMBERS = (
+    *((1.5, "int32"), (300, "uint8"), (300, "int8"), (2**40, "int32"), (-1, "uint32"), (-1, "uint8"), (2, "bool")),
+    *((2**24 + 1, "float32"), (1e300, "float32"), (1e300, "bfloat16"), (1 + 2j, "float32"), (float("nan"), "int32")),
+)
+
+
 @pytest.mark.parametrize(
     ("saved", "target"),
     [
+        *((saved, zeros((), jnp.dtype(dtype))) for saved, dtype in NUMBERS for zeros in (np.zeros, jnp.zeros)),
         (2.7, np.int32(0)),
-        (300, np.array(0, np.int8)),
-        (2.7, jnp.int32(0)),
-        (2**40, jnp.int32(0)),
-        (-1, jnp.uint8(0)),
-        (5, jnp.bool_(False)),
-        (1e300, jnp.float32(0)),
-        (2**24 + 1, np.float32(0)),
-        (1 + 2j, jnp.float32(0)),
-        (float("nan"), np.int64(0)),
         (float("nan"), 0),
         (float("nan"), False),
         (float("inf"), 0),
@@ -264,9 +247,17 @@ def test_what_a_target_cannot_take_is_said_once_and_as_an_error_of_ours(tmp_path
 )
 def test_no_number_changes_in_silence(saved: Any, target: Any, tmp_path: Path) -> None:
     tailrace.jax.save(tmp_path, {"n": saved})
-    with pytest.raises(Error, match=r"\['n'\] was saved as .*; nothing was restored") as raised:
+    is_array = hasattr(target, "dtype")
+    told = f"type is {target.dtype}" if is_array else f"is {target!r}"
+    value = re.escape(repr(saved[()] if isinstance(saved, np.ndarray) else saved))
+    with pytest.raises(
+        Error, match=rf"\['n'\] was saved as {value}, the target's {re.escape(told)}; nothing was restored"
+    ) as raised:
         tailrace.jax.restore(tmp_path, {"n": target})
     assert raised.value.code == Code.INVALID_ARGUMENT
+    if is_array and saved == saved and not isinstance(saved, complex):
+        found = tailrace.jax.restore(tmp_path, {"n": target}, cast=True)["n"]
+        assert found.dtype == target.dtype and isinstance(found, jax.Array) == isinstance(target, jax.Array)
 
 
 def test_numbers_of_other_types_are_the_same_numbers(tmp_path: Path) -> None:
