@@ -49,6 +49,8 @@ class StorageReader(_Reader):
     trust_pickle: also hand byte entries to the planner that torch does not load with
         weights_only=True. The planner unpickles them, so they may run any code. Without it they
         raise Error (unsupported).
+
+    Making one is not collective.
     """
 
     def __init__(self, path: str | os.PathLike[str] = "", *, name: str | None = None, trust_pickle: bool = False):
