@@ -187,7 +187,7 @@ def _compare(
         return _compare_array(ref, target, path, plan)
     members = members_of(node)
     if isinstance(target, dict) and isinstance(members, dict):
-        for key in members.keys() | target.keys():
+        for key in dict.fromkeys((*members, *target)):  # in their order
             where = (*path, key)
             if key not in target:
                 if not _has_array(members[key]):
