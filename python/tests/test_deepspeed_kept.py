@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,15 @@ def test_an_export_that_fails_says_where(tmp_path: Path) -> None:
     with pytest.raises(tailrace.Error, match=f"writing '.*{NAME}'.*is intact") as caught:
         export(tmp_path / "step", tmp_path / "full")
     assert caught.value.code == tailrace.Code.NO_SPACE and os.listdir(tmp_path / "full") == []
+
+
+def test_pickled_objects_are_exported_if_they_are_trusted(tmp_path: Path) -> None:
+    engine = TailraceCheckpointEngine(pickle=True)
+    info = CheckpointCommitInfo("step", str(tmp_path), True)
+    engine.create(info)
+    engine.save({"odd": Fraction(1, 2)}, str(tmp_path / "step" / NAME))
+    engine.commit(info)
+    with pytest.raises(tailrace.Error, match="pass trust_pickle=True"):
+        export(tmp_path / "step", tmp_path / "out")
+    export(tmp_path / "step", tmp_path / "out", trust_pickle=True)
+    assert torch.load(tmp_path / "out" / NAME, weights_only=False) == {"odd": Fraction(1, 2)}

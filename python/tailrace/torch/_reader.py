@@ -53,6 +53,8 @@ class StorageReader(_Reader):
     Making one is not collective.
     """
 
+    _instead = "pass trust_pickle=True to StorageReader if you know who wrote it"  # of leaving a pickle alone
+
     def __init__(self, path: str | os.PathLike[str] = "", *, name: str | None = None, trust_pickle: bool = False):
         super().__init__()
         self._path = "" if path == "" else _arguments.path(path, "path", "nothing was read")
@@ -248,7 +250,7 @@ class StorageReader(_Reader):
             raise Error(
                 Code.UNSUPPORTED,
                 f"the entry {item.storage_index.fqn!r} of '{self._path}' is a pickle that could run any "
-                f"code when it is loaded ({why}); pass trust_pickle=True to StorageReader if you know who wrote it",
+                f"code when it is loaded ({why}); {self._instead}",
             )
 
 

@@ -304,10 +304,14 @@ def _find_layers(pipeline: Any, made: TailraceCheckpointEngine) -> None:
     pipeline.ckpt_layer_path_list = names
 
 
-def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str], *, trust_pickle: bool = False) -> None:
     """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory
     `target` and nowhere else. They serve zero_to_fp32.py, universal checkpoints, and engines
-    without tailrace. Memory: 16 MiB, since the states are mapped."""
+    without tailrace. Memory: 16 MiB, since the states are mapped.
+
+    trust_pickle: also write objects that install(pickle=True) has pickled. They are unpickled for
+        that, which may run any code.
+    """
     target = _arguments.path(target, "target", "nothing was written")
     with _segments.Reader(_arguments.path(checkpoint, "checkpoint", "nothing was read")) as reader:
         for segment in reader.owners:
@@ -319,7 +323,8 @@ def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -
                     Code.IO_ERROR,
                     f"making the directory '{os.path.dirname(path)}': {error.strerror}",
                 ) from error
-            _save_for_others(_deepspeed_state.from_plain(reader.load(segment, mapped=True)), path)
+            tree = reader.load(segment, mapped=True, trust_pickle=trust_pickle)
+            _save_for_others(_deepspeed_state.from_plain(tree), path)
 
 
 def _to_device(tree: Any, map_location: Any) -> Any:
