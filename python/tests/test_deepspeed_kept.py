@@ -59,6 +59,35 @@ def test_what_latest_names_stays(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["latest", "three"]
 
 
+def test_a_job_removes_no_checkpoints_of_another(tmp_path: Path) -> None:
+    mine, others = TailraceCheckpointEngine(keep=1), TailraceCheckpointEngine(name="other")
+    save(others, tmp_path, "theirs", 1)
+    save(others, tmp_path, "both", 2)
+    save(mine, tmp_path, "both", 3)
+    save(mine, tmp_path, "older", 4)
+    save(mine, tmp_path, "newer", 5)
+    assert sorted(os.listdir(tmp_path)) == ["both", "latest", "newer", "theirs"]
+
+
+def test_of_two_jobs_under_one_tag_each_loads_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = str(tmp_path / "tag" / NAME)
+    for number, name in enumerate(("one", "two")):
+        engine = TailraceCheckpointEngine(name=name)
+        save(engine, tmp_path, "tag", number)
+    for number, name in enumerate(("one", "two")):
+        engine = TailraceCheckpointEngine(name=name)
+        assert value_of(engine, place) == number
+        told_by_deepspeeds_own(monkeypatch, engine)
+        assert zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, "tag") == [number]
+        export(tmp_path / "tag", tmp_path / name, name=name)
+        assert torch.load(tmp_path / name / NAME)["w"].tolist() == [number] * 3
+    with pytest.raises(tailrace.Error, match="several jobs: one, two; name one; here the name is 'tailrace'") as caught:
+        value_of(TailraceCheckpointEngine(), place)
+    assert caught.value.code == tailrace.Code.INVALID_ARGUMENT
+    with pytest.raises(tailrace.Error, match="several jobs: one, two; name one"):
+        export(tmp_path / "tag", tmp_path / "out")
+
+
 def test_of_two_checkpoints_in_one_directory_the_newer_is_taken_whole(tmp_path: Path) -> None:
     engine = TailraceCheckpointEngine()
     save(engine, tmp_path, "step", 1)

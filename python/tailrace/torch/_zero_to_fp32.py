@@ -40,8 +40,8 @@ class _Torch:
         return _deepspeed_state.from_plain(tree)
 
 
-def install(trust_pickle: bool) -> None:
-    """Makes DeepSpeed's function accept tailrace's checkpoints, too."""
+def install(trust_pickle: bool, name: str) -> None:
+    """Makes DeepSpeed's function accept tailrace's checkpoints, too. `name`: as _segments.Reader has it."""
 
     def weights(checkpoint_dir: Any, tag: str | None = None, *arguments: Any, **options: Any) -> Any:
         directory = os.fspath(checkpoint_dir)
@@ -50,7 +50,7 @@ def install(trust_pickle: bool) -> None:
                 tag = file.read().strip()
         place = os.path.join(directory, tag or "")
         theirs = tag is None or not os.path.isdir(place)
-        found = None if theirs else _deepspeed_place.segments_in(place, lambda: _segments.Reader(place))
+        found = None if theirs else _deepspeed_place.segments_in(place, lambda: _segments.Reader(place, name))
         if found is None:
             return _theirs(checkpoint_dir, tag, *arguments, **options)  # DeepSpeed's own function says what is missing
         with found as reader, _answering(reader, trust_pickle):
