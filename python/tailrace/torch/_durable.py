@@ -26,7 +26,7 @@ def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.remove(unfinished)
-        refusal = _refusal_in(error)
+        refusal = refusal_in(error)
         if refusal is None:
             raise
         raise Error(
@@ -35,7 +35,7 @@ def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
     sync_name_of(path)
 
 
-def _refusal_in(error: BaseException | None) -> OSError | None:
+def refusal_in(error: BaseException | None) -> OSError | None:
     """What the system has refused. When that ends a torch.save, it raises a RuntimeError of its own."""
     while isinstance(error, Exception) and not isinstance(error, Error):
         if isinstance(error, OSError):
