@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 
+import ending
 from cold_files import PeakMemory, cached_share, drop_from_cache
 from progress import Progress
 
@@ -255,6 +256,7 @@ def main():
     if options.process is not None:
         worker(options)
         return
+    ending.by_exception()
     with tempfile.TemporaryDirectory(prefix="bench-jax-", dir=options.directory or os.getcwd()) as directory:
         found = run(options, directory)
     print_tables(found)
@@ -271,12 +273,15 @@ def run(options, directory):
     devices = f"--xla_force_host_platform_device_count={DEVICES}"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": devices}
     command = [sys.executable, os.path.abspath(__file__), *sizes, *given]
-    started = [subprocess.Popen([*command, f"--process={rank}"], env=environment) for rank in range(PROCESSES)]
+    started = []
     try:
+        for rank in range(PROCESSES):
+            started.append(subprocess.Popen([*command, f"--process={rank}"], env=environment))
         codes = [process.wait() for process in started]
     finally:
         for process in started:
             process.kill()
+            process.wait()
     if any(codes):
         sys.exit(f"the processes ended with {codes}")
     with open(told) as file:

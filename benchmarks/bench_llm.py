@@ -30,6 +30,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -41,6 +42,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+import ending
 import llm_aims
 import llm_state
 from cold_files import PeakMemory, PrivatePeakMemory, cached_share, drop_from_cache, read_into_cache
@@ -151,10 +153,17 @@ def count_calls(options):
         sizes = [f"--{name}={getattr(options, name)}" for name in ("layers", "hidden", "vocabulary")]
         mine = [sys.executable, os.path.abspath(__file__), *sizes, "--ways", ";".join(options.ways)]
         command = [*mine, "--rounds=0", "--directory", directory]
-        done = subprocess.run([sys.executable, PROFILE, "--dir", directory, "-o", told, "--", *command],
-                              env={**os.environ, "TAILRACE_IO_ENGINE": "posix"}, stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            print(f"the calls were not counted: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        profiled = subprocess.Popen([sys.executable, PROFILE, "--dir", directory, "-o", told, "--", *command],
+                                    env={**os.environ, "TAILRACE_IO_ENGINE": "posix"}, stderr=subprocess.PIPE,
+                                    text=True, start_new_session=True)
+        try:
+            failure = profiled.communicate()[1]
+        except BaseException:
+            os.killpg(profiled.pid, signal.SIGKILL)  # the program, strace, and what it traces
+            profiled.wait()
+            raise
+        if profiled.returncode != 0:
+            print(f"the calls were not counted: {failure.strip().splitlines()[-1]}", file=sys.stderr)
             return {}
     with open(told) as file:
         files = json.load(file)["files"]
@@ -253,6 +262,7 @@ def main():
     if unknown:
         parser.error(f"there is no way '{unknown[0]}'; the ways are: {'; '.join(WAYS)}")
     options.base = options.directory or os.getcwd()
+    ending.by_exception()
     with tempfile.TemporaryDirectory() as options.meeting:
         with tempfile.TemporaryDirectory(prefix="bench-llm-", dir=options.base) as options.directory:
             rounds, absent = run(options)
@@ -272,13 +282,18 @@ def main():
 def run(options):
     """Runs all rounds. Returns them by the ways' names, and the reasons why some ways are absent."""
     results = mp.get_context("spawn").SimpleQueue()
-    ranks = mp.spawn(rank_main, (options, results), nprocs=RANKS, join=False)
-    while results.empty() and not ranks.join(timeout=0.5):
-        pass
-    found = results.get()
-    while not ranks.join():
-        pass
-    return found
+    try:
+        ranks = mp.spawn(rank_main, (options, results), nprocs=RANKS, join=False)
+        while results.empty() and not ranks.join(timeout=0.5):
+            pass
+        found = results.get()
+        while not ranks.join():
+            pass
+        return found
+    finally:
+        for process in mp.active_children():
+            process.kill()
+            process.join()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ checksum.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -414,8 +415,19 @@ def open_directory(place: str, name: str | None, step: int | None) -> _core.Read
         if inner is None:
             raise
         raise Error(Code.NOT_FOUND, f"{error}; directories in it are not searched, such as {inner}") from None
-    warn_of_passed_over(reader)
+    with closed_by_failure(reader):
+        warn_of_passed_over(reader)
     return reader
+
+
+@contextlib.contextmanager
+def closed_by_failure(reader: _core.Reader | Checkpoint) -> Iterator[None]:
+    """Otherwise its files stay open for as long as somebody keeps the exception."""
+    try:
+        yield
+    except BaseException:
+        reader.close()
+        raise
 
 
 def _first_directory_in(place: str) -> str | None:
@@ -455,8 +467,10 @@ def read(
     with about(place):
         if os.path.isdir(place):
             reader = open_directory(place, name, step)
-            return Checkpoint(reader, rank, again=lambda: _core.Reader.open_directory(place, name, reader.epoch))
+            with closed_by_failure(reader):
+                return Checkpoint(reader, rank, again=lambda: _core.Reader.open_directory(place, name, reader.epoch))
         reader = _core.Reader.open_file(place)
-        if step is not None and step != reader.epoch:
-            raise Error(Code.NOT_FOUND, f"'{place}' is of epoch {reader.epoch}, not {step}; nothing was read")
-        return Checkpoint(reader, rank, again=lambda: _core.Reader.open_file(place))
+        with closed_by_failure(reader):
+            if step is not None and step != reader.epoch:
+                raise Error(Code.NOT_FOUND, f"'{place}' is of epoch {reader.epoch}, not {step}; nothing was read")
+            return Checkpoint(reader, rank, again=lambda: _core.Reader.open_file(place))

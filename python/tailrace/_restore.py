@@ -218,7 +218,7 @@ def _compare(
     elif _has_array(node) or _holds_array(target):
         plan.differences.append(f"{_tree.path_text(path)} holds arrays on one side only, or in another container")
     elif put is None:
-        if _tree.decode(node, None, trust) != target:
+        if not _is_value_of(node, target, trust):
             why = "is in a tuple" if path else "is no dict or list"
             plan.differences.append(f"{_tree.path_text(path)} {why}, so it cannot be set, and has another value here")
     else:
@@ -337,6 +337,18 @@ def _names(value: Any, path: tuple[Any, ...]) -> list[str]:
 
 def _putter(container: Any, key: Any) -> Callable[[Any], None]:
     return lambda value: container.__setitem__(key, value)
+
+
+def _is_value_of(node: Any, target: Any, trust: bool) -> bool:
+    """Whether a plain object is the one that was saved: it equals it, or would be saved as the same. The latter counts
+    for objects that equal only themselves (io.BytesIO), or not even those (NaN)."""
+    value = _tree.decode(node, None, trust)
+    if value == target:
+        return True
+    try:
+        return _tree.encode(value, trust) == _tree.encode(target, trust)
+    except Exception:  # there is no safe encoding, or its own pickling fails
+        return False
 
 
 def _set_later(node: Any, plan: Plan, put: Callable[[Any], None], trust: bool) -> None:

@@ -307,7 +307,8 @@ class Session:
     def read(self, step: int | None = None) -> _checkpoint.Checkpoint:
         """Opens an epoch, or the newest, for lazy reading from the nearest tier that has it."""
         reader = self._open(step, None)
-        return _checkpoint.Checkpoint(reader, self.rank if self.rank < reader.rank_count else 0)
+        with _checkpoint.closed_by_failure(reader):
+            return _checkpoint.Checkpoint(reader, self.rank if self.rank < reader.rank_count else 0)
 
     def restore_latest(
         self, into: Any, *, trust_pickle: bool = False, strict: bool = True, convert: bool = False
@@ -416,7 +417,8 @@ class Session:
         if step is not None:
             step = _arguments.number(step, "step", "nothing was read")
         reader = _core.Reader.open_session(self._core.handle, step, use)
-        _checkpoint.warn_of_passed_over(reader)
+        with _checkpoint.closed_by_failure(reader):
+            _checkpoint.warn_of_passed_over(reader)
         return reader
 
     def _fill(self, step: int | None, into: Any, trust_pickle: bool, strict: bool, convert: bool) -> int:

@@ -377,6 +377,17 @@ def parse(text: bytes) -> Any:
         raise Error(Code.CORRUPT, f"the region {SKELETON!r} cannot be understood: {error}") from None
 
 
+def holds_pickle(node: Any) -> bool:
+    """Whether a skeleton has a pickled object, which decode() loads only if it is trusted."""
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict) and part.get("$") == "pickle":
+            return True
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return False
+
+
 def array_of(node: Any) -> ArrayRef | None:
     """The array that a node stands for. None for any other node."""
     if not isinstance(node, dict) or node.get("$") != "array":
@@ -443,7 +454,8 @@ def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: boo
             raise Error(
                 Code.UNSUPPORTED,
                 "the checkpoint holds a pickled object, which could run any code when it is loaded; "
-                "pass trust_pickle=True if you know who wrote it; nothing was loaded",
+                "pass trust_pickle=True (to tailrace.torch.load: weights_only=False) if you know who wrote it; nothing "
+                "was loaded",
             )
         maker = _MAKERS.get(kind)
         if maker is None:

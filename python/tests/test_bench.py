@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_llm.py"
@@ -37,6 +40,22 @@ def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
     aims = done.stdout.split("aims")[1]
     for what, reached in [("files beyond K", "yes"), ("reads per write", "not measured"), ("cold load", "")]:
         assert any(line.startswith(what) and line.endswith(reached) for line in aims.splitlines()), aims
+
+
+def test_who_ends_the_benchmark_ends_its_ranks(tmp_path: Path) -> None:
+    sizes = ["--layers", "1", "--hidden", "64", "--vocabulary", "500", "--rounds", "1000000"]
+    with subprocess.Popen([sys.executable, BENCH, *sizes, "--directory", tmp_path]) as started:
+        while not list(tmp_path.glob("bench-llm-*/*")):  # then they are at work
+            assert started.poll() is None
+            time.sleep(0.05)
+        family = psutil.Process(started.pid).children(recursive=True)
+        assert len(family) >= 2
+        started.terminate()
+        code = started.wait()
+    _, left = psutil.wait_procs(family, timeout=20)
+    for process in left:
+        process.kill()
+    assert (code, left, list(tmp_path.iterdir())) == (128 + signal.SIGTERM, [], [])
 
 
 def test_an_aim_is_reached_when_all_our_ways_reach_it() -> None:

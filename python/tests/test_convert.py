@@ -183,6 +183,25 @@ def test_nothing_that_a_source_holds_is_run(tmp_path: Path, monkeypatch: pytest.
     assert sorted(os.listdir()) == ["entry", "evil.pt", "metadata"]
 
 
+def test_pickled_objects_are_refused_with_what_to_do_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tailrace.torch.save({"w": torch.zeros(2), "e": [Evil()]}, "one.tailrace", pickle=True)
+    with tailrace.open(shared_dir="session") as session:
+        session.save(1, {"e": Evil()}, pickle=True)
+        session.wait(1)
+    dcp.save({"w": torch.zeros(2), "e": Evil()}, storage_writer=tailrace.torch.StorageWriter("ours"))
+    there = sorted(os.listdir())
+    for source, instead in (
+        ("one.tailrace", r"tailrace\.torch\.load: weights_only=False"),
+        ("session", "trust_pickle=True"),
+        ("ours", r"dcp_to_torch_save\(\.\.\., trust_pickle=True\)"),
+    ):
+        with pytest.raises(Error, match=rf"a conversion .*{instead}.*nothing was written$") as told:
+            convert(source, "out.pt")
+        assert "pass trust_pickle" not in str(told.value)
+        assert told.value.code == Code.UNSUPPORTED and sorted(os.listdir()) == there
+
+
 def test_a_failure_leaves_nothing_and_an_earlier_target_as_it_was(tmp_path: Path) -> None:
     torch.save(nested(), tmp_path / "a.pt")
     (tmp_path / "t.safetensors").write_text("mine")

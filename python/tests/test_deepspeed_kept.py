@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import tailrace
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # DeepSpeed's own
+    from deepspeed.runtime import engine as engines
     from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointCommitInfo
+    from deepspeed.utils import zero_to_fp32
 
+    from tailrace.torch import _zero_to_fp32
     from tailrace.torch.deepspeed import TailraceCheckpointEngine, export
 
 NAME = "mp_rank_00_model_states.pt"
@@ -55,6 +59,35 @@ def test_what_latest_names_stays(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["latest", "three"]
 
 
+def test_a_job_removes_no_checkpoints_of_another(tmp_path: Path) -> None:
+    mine, others = TailraceCheckpointEngine(keep=1), TailraceCheckpointEngine(name="other")
+    save(others, tmp_path, "theirs", 1)
+    save(others, tmp_path, "both", 2)
+    save(mine, tmp_path, "both", 3)
+    save(mine, tmp_path, "older", 4)
+    save(mine, tmp_path, "newer", 5)
+    assert sorted(os.listdir(tmp_path)) == ["both", "latest", "newer", "theirs"]
+
+
+def test_of_two_jobs_under_one_tag_each_loads_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = str(tmp_path / "tag" / NAME)
+    for number, name in enumerate(("one", "two")):
+        engine = TailraceCheckpointEngine(name=name)
+        save(engine, tmp_path, "tag", number)
+    for number, name in enumerate(("one", "two")):
+        engine = TailraceCheckpointEngine(name=name)
+        assert value_of(engine, place) == number
+        told_by_deepspeeds_own(monkeypatch, engine)
+        assert zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, "tag") == [number]
+        export(tmp_path / "tag", tmp_path / name, name=name)
+        assert torch.load(tmp_path / name / NAME)["w"].tolist() == [number] * 3
+    with pytest.raises(tailrace.Error, match="several jobs: one, two; name one; here the name is 'tailrace'") as caught:
+        value_of(TailraceCheckpointEngine(), place)
+    assert caught.value.code == tailrace.Code.INVALID_ARGUMENT
+    with pytest.raises(tailrace.Error, match="several jobs: one, two; name one"):
+        export(tmp_path / "tag", tmp_path / "out")
+
+
 def test_of_two_checkpoints_in_one_directory_the_newer_is_taken_whole(tmp_path: Path) -> None:
     engine = TailraceCheckpointEngine()
     save(engine, tmp_path, "step", 1)
@@ -75,6 +108,47 @@ def test_of_two_checkpoints_in_one_directory_the_newer_is_taken_whole(tmp_path: 
         value_of(engine, str(theirs))
 
 
+def told_by_deepspeeds_own(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
+    """Makes zero_to_fp32's function, as install() replaces it, give the values of the files that it finds."""
+
+    def weights(checkpoint_dir: Any, tag: Any = None) -> list[float]:
+        files = zero_to_fp32.get_checkpoint_files(os.path.join(checkpoint_dir, tag), "*_states.pt")
+        return [float(zero_to_fp32.torch.load(file)["w"][0]) for file in files]
+
+    for module in (zero_to_fp32, engines):  # what install() sets is taken back with the patch
+        monkeypatch.setattr(module, _zero_to_fp32.NAME, weights)
+    monkeypatch.setattr(_zero_to_fp32, "_theirs", weights)
+    _zero_to_fp32.install(False, engine._job)
+
+
+def test_weights_are_those_of_the_newer_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TailraceCheckpointEngine(files=1)
+    save(engine, tmp_path, "step", 1)
+    (ours,) = (tmp_path / "step").glob("*.tailrace")
+    theirs = tmp_path / "step" / NAME
+    torch.save({"w": torch.full((3,), 2.0)}, theirs)
+    told_by_deepspeeds_own(monkeypatch, engine)
+    now = ours.stat().st_mtime_ns
+    for newer, value in ((-1, 1), (1, 2)):
+        os.utime(theirs, ns=(now + newer, now + newer))
+        assert zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, "step") == [value]
+
+
+def test_a_lost_file_is_told_where_weights_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TailraceCheckpointEngine(files=2)
+    save(engine, tmp_path, "step", 1)
+    next((tmp_path / "step").glob("*.2of2.tailrace")).unlink()
+    told_by_deepspeeds_own(monkeypatch, engine)
+    with pytest.raises(tailrace.Error, match=r"2of2\.tailrace is missing") as caught:
+        zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, "step")
+    assert caught.value.code == tailrace.Code.NOT_FOUND
+    (tmp_path / "empty").mkdir()
+    for tag in ("empty", "not there"):  # DeepSpeed's own function says what is missing
+        with pytest.raises(FileNotFoundError) as missing:
+            zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, tag)
+        assert not isinstance(missing.value, tailrace.Error)
+
+
 def test_an_export_that_fails_says_where(tmp_path: Path) -> None:
     engine = TailraceCheckpointEngine()
     info = CheckpointCommitInfo("step", str(tmp_path), True)
@@ -90,3 +164,15 @@ def test_an_export_that_fails_says_where(tmp_path: Path) -> None:
     with pytest.raises(tailrace.Error, match=f"writing '.*{NAME}'.*is intact") as caught:
         export(tmp_path / "step", tmp_path / "full")
     assert caught.value.code == tailrace.Code.NO_SPACE and os.listdir(tmp_path / "full") == []
+
+
+def test_pickled_objects_are_exported_if_they_are_trusted(tmp_path: Path) -> None:
+    engine = TailraceCheckpointEngine(pickle=True)
+    info = CheckpointCommitInfo("step", str(tmp_path), True)
+    engine.create(info)
+    engine.save({"odd": Fraction(1, 2)}, str(tmp_path / "step" / NAME))
+    engine.commit(info)
+    with pytest.raises(tailrace.Error, match="pass trust_pickle=True"):
+        export(tmp_path / "step", tmp_path / "out")
+    export(tmp_path / "step", tmp_path / "out", trust_pickle=True)
+    assert torch.load(tmp_path / "out" / NAME, weights_only=False) == {"odd": Fraction(1, 2)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 import tailrace
-from tailrace.torch import StorageWriter, _segments
+from tailrace.torch import StorageWriter, _groups, _segments
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the library's own
@@ -80,6 +81,31 @@ def end_with_torch_distributed(place: str) -> None:
 
 def test_the_threads_end_when_the_program_destroys_its_groups(tmp_path: Path) -> None:
     assert distributed.exit_codes(2, end_with_torch_distributed, str(tmp_path)) == [0, 0]
+
+
+def make_a_writer_on_one_rank(place: str) -> None:
+    told = Path(place, "told")
+    if dist.get_rank() == 1:
+        while not told.exists():  # rank 0 has given up hope
+            time.sleep(0.01)
+        StorageWriter()
+        return
+    showwarning = warnings.showwarning
+    warnings.simplefilter("always")
+    _groups._PATIENT_SECONDS = 0.1
+
+    def tell(message: Any, *args: Any) -> None:
+        showwarning(message, *args)
+        told.with_suffix(".new").write_text(str(message))
+        told.with_suffix(".new").rename(told)
+
+    warnings.showwarning = tell
+    StorageWriter()
+
+
+def test_a_rank_that_makes_a_writer_alone_says_what_it_waits_for(tmp_path: Path) -> None:
+    assert distributed.exit_codes(2, make_a_writer_on_one_rank, str(tmp_path)) == [0, 0]
+    assert "waited 0.1 s for others of 2 ranks" in (tmp_path / "told").read_text()
 
 
 class Last:

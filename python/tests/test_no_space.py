@@ -21,6 +21,7 @@ import torch.distributed.checkpoint as dcp
 
 import tailrace
 import tailrace.torch
+from tailrace.convert import convert
 from tailrace.torch import StorageReader, StorageWriter, _durable, _segments
 from tailrace.torch.lightning import TailraceCheckpointIO
 
@@ -112,6 +113,23 @@ def one_file(place: Path, _: Path) -> None:
     )
 
 
+def conversion(place: Path, elsewhere: Path) -> None:
+    elsewhere.mkdir()
+    target = place / "d" / "target"
+    target.parent.mkdir()
+    for to in ("torch", "ranks", "tailrace", "dcp", "tailrace-dcp"):
+
+        def save(step: int, to: str = to) -> None:
+            torch.save(state_of(step), elsewhere / "source.pt")
+            convert(elsewhere / "source.pt", target, to=to, replace=True)
+
+        def load() -> int:
+            convert(target, elsewhere / "back.pt", replace=True)
+            return step_of(torch.load(elsewhere / "back.pt"))
+
+        check(place, save, load, lambda: files_in(target.parent))
+
+
 def through_dcp(place: Path, save: Callable[..., Any]) -> None:
     def load() -> int:
         state = state_of(0)
@@ -185,6 +203,7 @@ WAYS = (
     flush_of_a_session,
     capture_of_a_session,
     one_file,
+    conversion,
     dcp_save,
     dcp_async_save,
     segments,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -18,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 import tailrace
+import tailrace.torch
 from tailrace import _checkpoint, _tree
 from tailrace.torch import StorageWriter, _segments
 
@@ -161,6 +164,40 @@ def test_a_name_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> No
             checkpoint["x"]
         assert "wieght" not in checkpoint and checkpoint.get("wieght") is None
         assert "model/bias" in list(checkpoint)
+
+
+def open_files_below(place: Path) -> list[str]:
+    names = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # listdir's own
+            names.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [name for name in names if Path(name).is_relative_to(place)]
+
+
+def test_a_read_that_fails_closes_the_files(tmp_path: Path) -> None:
+    place = tmp_path / "shared"
+    with tailrace.open(shared_dir=place) as session:
+        session.save(1, {"w": np.ones(3)})
+        session.save(2, {"w": np.ones(3)})
+    file = sorted(place.glob("*.tailrace"))[0]
+    with tailrace.read(place):
+        assert open_files_below(place)  # or the test would prove nothing
+    kept = []  # the exceptions, which keep the frames in which they were raised
+    for wrong in (
+        lambda: tailrace.read(file, step=7),
+        lambda: tailrace.read(file, rank=1),
+        lambda: tailrace.read(place, rank=1),
+        lambda: tailrace.torch.open(place, rank=1),
+    ):
+        with pytest.raises(tailrace.Error) as caught:
+            wrong()
+        kept.append(caught.value)
+        assert caught.value.code is tailrace.Code.NOT_FOUND and open_files_below(place) == []
+    sorted(place.glob("*.tailrace"))[-1].write_bytes(b"")
+    with warnings.catch_warnings(), pytest.raises(RuntimeWarning, match="damaged ones") as warned:
+        warnings.simplefilter("error")
+        tailrace.read(place)
+    assert warned.value is not None and open_files_below(place) == []
 
 
 def test_a_directory_of_directories_is_told_from_one_of_epochs(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import resource
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,66 @@ def test_a_file_object_that_takes_no_more_is_named() -> None:
     with open(read, "rb"), open(write, "wb", buffering=0) as pipe, no_more as caught:
         tailrace.torch.save({"w": torch.ones(1 << 20)}, pipe)
     assert caught.value.code == tailrace.Code.BUSY
+
+
+def test_what_fails_is_blamed_the_file_object_or_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = (OSError(errno.EIO, "the test's own failure"), io.UnsupportedOperation("the test's own failure"))
+    for failure in failures:  # the second has no strerror
+
+        class Failing(io.BytesIO):
+            def read(self, *_: Any) -> bytes:
+                raise failure  # noqa: B023
+
+            def write(self, _: Any) -> int:
+                raise failure  # noqa: B023
+
+        with pytest.raises(tailrace.Error, match=r"^reading from the file object: the test's own failure; ") as caught:
+            tailrace.torch.load(Failing())
+        assert caught.value.code is tailrace.Code.IO_ERROR and caught.value.intact == "nothing was loaded"
+        with pytest.raises(tailrace.Error, match=r"^writing to the file object: the test's own failure; "):
+            tailrace.torch.save({"w": 1}, Failing())
+
+    made = io.BytesIO()
+    tailrace.torch.save({"w": torch.ones(1 << 18)}, made)
+    made.seek(0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(tailrace.Error, match=r"^copying a state in '/.*': File too large"):
+            tailrace.torch.load(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    with pytest.raises(tailrace.Error, match=r"^copying a state in '/.*not there': No such file"):
+        tailrace.torch.load(made)
+
+
+def test_what_a_map_location_raises_is_not_blamed_on_temporary_files() -> None:
+    def fail(*_: Any) -> Any:
+        raise OSError(errno.EIO, "the test's own failure")
+
+    made = io.BytesIO()
+    tailrace.torch.save({"w": torch.ones(3)}, made)
+    made.seek(0)
+    with pytest.raises(OSError, match="the test's own failure") as caught:
+        tailrace.torch.load(made, map_location=fail)
+    assert not isinstance(caught.value, tailrace.Error)
+
+
+def test_a_name_that_does_not_fit_is_told_as_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tailrace.torch.save({"w": 1}, tmp_path / "state")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    no_space = pytest.raises(tailrace.Error, match=r"giving '.*' its name: No space")
+    with monkeypatch.context() as patch, no_space as caught:
+        patch.setattr(os, "replace", full)
+        tailrace.torch.save({"w": 2}, tmp_path / "state")
+    assert caught.value.code is tailrace.Code.NO_SPACE and caught.value.intact == "what was there is intact"
+    assert tailrace.torch.load(tmp_path / "state") == {"w": 1}
 
 
 def test_a_file_object_of_text_is_refused(tmp_path: Path) -> None:

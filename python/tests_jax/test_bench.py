@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import psutil
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_jax.py"
 sys.path.insert(0, str(BENCH.parent))
@@ -31,6 +35,22 @@ def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
     assert files["tailrace, K = 2"] == files["tailrace, K = 1"] + 1 < files["Orbax"]
     assert "cold: " in done.stdout and "Orbax's value over the way's" in done.stdout
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_who_ends_the_benchmark_ends_its_processes(tmp_path: Path) -> None:
+    sizes = ["--layers=1", "--hidden=64", "--vocabulary=512", "--rounds=1000000"]
+    with subprocess.Popen([sys.executable, BENCH, *sizes, "--directory", tmp_path]) as started:
+        while not list(tmp_path.glob("bench-jax-*/*")):  # then they are at work
+            assert started.poll() is None
+            time.sleep(0.05)
+        family = psutil.Process(started.pid).children()
+        assert len(family) == bench_jax.PROCESSES
+        started.terminate()
+        code = started.wait()
+    _, left = psutil.wait_procs(family, timeout=20)
+    for process in left:
+        process.kill()
+    assert (code, left, list(tmp_path.iterdir())) == (128 + signal.SIGTERM, [], [])
 
 
 def test_a_spread_that_contains_1_shows_no_difference() -> None:

@@ -219,20 +219,27 @@ def nothing_is_left_open(tree):
 
 # Tables, quotations and pictures keep their lines, and so does code.
 NO_PROSE = re.compile(r"[|<>!]|    |\[[\w.-]+\]: ")
+BEGINS_A_LINE = re.compile(r" *([-*#|]|\d+\.) ?")
+MOST_SHORT = 60  # columns of a line that the next one could have gone on with
 
 
 def prose_keeps_its_columns(tree):
-    """Lines of prose in pages end at 100 columns."""
+    """Lines of prose in pages end at 100 columns, and not long before."""
     bad = []
     for path in tree.paths:
         if not path.endswith(".md") or path.startswith("tests/"):
             continue
-        in_code = False
+        in_code, before = False, ""
         for number, line in enumerate(tree.text(path).split("\n"), 1):
             fence = line.lstrip().startswith("```")
             in_code ^= fence
-            if len(line) > 100 and not in_code and not fence and not NO_PROSE.match(line):
+            is_prose = not in_code and not fence and not NO_PROSE.match(line)
+            if len(line) > 100 and is_prose:
                 bad.append("%s:%d: %d columns; prose has 100" % (path, number, len(line)))
+            if before.strip() and is_prose and line.strip() and not BEGINS_A_LINE.match(line):
+                if len(before) + 1 + len(line.split()[0]) <= MOST_SHORT:
+                    bad.append("%s:%d: the line before has room; wrap the paragraph again" % (path, number))
+            before = line if is_prose and not line.startswith("#") else ""
     return bad
 
 

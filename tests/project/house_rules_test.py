@@ -72,6 +72,14 @@ class RuleComplains(unittest.TestCase):
             self.assertEqual(house_rules.folders_are_small(tree, 3), [])
             self.assertEqual(house_rules.folders_are_small(tree, 2), ["src/base: 3 files; a folder has 2 at most"])
 
+    def test_prose_fills_its_lines(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(os.path.join(root, "docs"))
+            with open(os.path.join(root, "docs/lone.md"), "w") as f:
+                f.write("# Short\n\n- one\n- two\n\n" + "word " * 19 + "\n`lone`\nand " + "word " * 18 + "\nend.\n")
+            self.assertEqual(house_rules.prose_keeps_its_columns(house_rules.Tree(root)),
+                             ["docs/lone.md:8: the line before has room; wrap the paragraph again"])
+
     def test_a_map_may_not_name_a_file_that_is_gone(self):
         with tempfile.TemporaryDirectory() as root:
             for path, text in (("src/base/there.cc", ""), ("CONTRIBUTING.md", "see\n`base/gone.cc`, `base/there`\n")):

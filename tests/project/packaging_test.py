@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Packages say what the project says: its version, its dependencies, and the symbols of its libraries.
+"""Packages say what the project says: its version, its dependencies, and the symbols of its libraries. The page of
+dependencies names what the Python package plugs into.
 
-Input: debian/, packaging/, and the files that they are compared with. Each check is also run on a copy in which one
-file has been changed, and has to complain.
+Input: debian/, packaging/, docs/dependencies.md, and the files that they are compared with. Each check is also run on a
+copy in which one file has been changed, and has to complain.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ BESIDES = {
     "packaging/spack/package.py": {"c", "fortran", "mpi", "python"},
     "packaging/conda/recipe.yaml": {'compiler("c")', 'compiler("fortran")', 'stdlib("c")', "mpi"},
 }
+
+# How a library is imported, where its name does not tell.
+MODULES = {"megatron-core": "megatron", "orbax-checkpoint": "orbax"}
 
 # Symbols files, by the map of the library's symbols. A package may have further libraries.
 SYMBOLS = {
@@ -129,7 +133,24 @@ def symbols_agree(root: pathlib.Path) -> list[str]:
     return bad
 
 
-CHECKS = (versions_agree, dependencies_agree, symbols_agree)
+def libraries_are_named(root: pathlib.Path) -> list[str]:
+    """docs/dependencies.md names every library of python/env that the Python package imports."""
+    listed = "".join(path.read_text(encoding="utf-8") for path in sorted((root / "python/env").glob("*.txt")))
+    imported: set[str] = set()
+    for path in (root / "python/tailrace").rglob("*.py"):
+        imported |= set(re.findall(r"^ *(?:import|from) (\w+)", path.read_text(encoding="utf-8"), re.M))
+    page = text_of(root, "docs/dependencies.md").lower()
+    libraries = {
+        name: MODULES.get(name, name.lower().replace("-", "_")) for name in re.findall(r"^([\w.-]+)==", listed, re.M)
+    }
+    return [
+        f"docs/dependencies.md: {name} is missing"
+        for name, module in sorted(libraries.items())
+        if module in imported and not re.search(rf"\b{module.removeprefix('pytorch_')}", page)
+    ]
+
+
+CHECKS = (versions_agree, dependencies_agree, symbols_agree, libraries_are_named)
 
 # What is changed, one at a time, and what the complaints must then name.
 MUTATIONS = [
@@ -164,6 +185,9 @@ class PackagingTest(unittest.TestCase):
 
     def test_each_check_complains_of_a_change(self) -> None:
         read = {*VERSIONS, *BESIDES, *SYMBOLS, *(path for path, _ in SYMBOLS.values()), "scripts/packages.txt"}
+        read.add("docs/dependencies.md")
+        for pattern in ("env/*.txt", "tailrace/**/*.py"):
+            read |= {str(path.relative_to(PROJECT)) for path in (PROJECT / "python").glob(pattern)}
         for path, pattern, replacement, complaint in MUTATIONS:
             with self.subTest(path, complaint=complaint), tempfile.TemporaryDirectory() as top:
                 root = pathlib.Path(top)

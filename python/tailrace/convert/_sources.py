@@ -80,7 +80,7 @@ def read(path: str, name: str, rank: int | None, scratch: Scratch) -> list[Any]:
     elif name == "safetensors":
         trees = [_read_safetensors(path)]
     else:
-        trees = [_read_dcp(path, StorageReader(path) if name == "tailrace-dcp" else _native.Reader(path), scratch)]
+        trees = [_read_dcp(path, _Reader(path) if name == "tailrace-dcp" else _native.Reader(path), scratch)]
     return trees
 
 
@@ -129,7 +129,26 @@ def _read_safetensors(path: str) -> Any:
 def _read_tailrace(path: str, rank: int | None, scratch: Scratch) -> list[Any]:
     with open_checkpoint(path) as checkpoint:
         chosen = _chosen(path, checkpoint.rank_count, rank)
-        return [_tree_of(checkpoint.at_rank(one), scratch, len(chosen) > 1) for one in chosen]
+        views = [checkpoint.at_rank(one) for one in chosen]
+        for view in views:
+            if view.has_tree and _tree.holds_pickle(view.skeleton):
+                raise Error(
+                    Code.UNSUPPORTED,
+                    f"'{path}' holds a pickled object, and a conversion unpickles nothing, since that could run any "
+                    "code; if you know who wrote it, load it in a program with trust_pickle=True "
+                    "(tailrace.torch.load: weights_only=False), and save what you need; nothing was written",
+                )
+        return [_tree_of(view, scratch, len(chosen) > 1) for view in views]
+
+
+class _Reader(StorageReader):
+    """For a conversion, which unpickles no more than torch does with weights_only=True."""
+
+    _instead = (
+        "a conversion loads none of these: if you know who wrote it, load it in a program with "
+        "StorageReader(trust_pickle=True), or make a file of torch.save of it with "
+        "tailrace.torch.format_utils.dcp_to_torch_save(..., trust_pickle=True); nothing was written"
+    )
 
 
 def _tree_of(checkpoint: Checkpoint, scratch: Scratch, in_pieces: bool) -> Any:

@@ -24,9 +24,9 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 import tailrace.torch
 from tailrace import _core, _leaves, _marks, _tree
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, code_of_writing
 from tailrace.convert._sources import alone, refused
-from tailrace.torch._durable import remove, sync_directory_of
+from tailrace.torch._durable import refusal_in, remove, sync, sync_name_of
 
 # Element types of safetensors.
 _SAFETENSORS = {
@@ -89,9 +89,9 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
     except Error:
         raise
     except (OSError, RuntimeError) as error:
-        raise Error(
-            Code.IO_ERROR, f"writing '{target}': {error}; the source is intact, nothing else is left"
-        ) from error
+        refusal = refusal_in(error)
+        code, why = (Code.IO_ERROR, error) if refusal is None else (code_of_writing(refusal), refusal.strerror)
+        raise Error(code, f"writing '{target}': {why}; the source is intact, nothing else is left") from error
     finally:
         remove(partial)
     return sum(_bytes(tree) for tree in trees)
@@ -99,7 +99,7 @@ def write(trees: list[Any], target: str, name: str, files: int, tensors_only: bo
 
 def _give_name(partial: str, target: str) -> None:
     if os.path.isdir(partial):
-        sync_directory_of(os.path.join(partial, "."))
+        sync(partial)
     # A directory cannot take the place of another directory or of a file.
     makes_room = os.path.isdir(target) or (os.path.isdir(partial) and os.path.lexists(target))
     if makes_room:
@@ -110,7 +110,7 @@ def _give_name(partial: str, target: str) -> None:
     except BaseException:  # an interrupt is one
         put_back(target)
         raise
-    sync_directory_of(target)
+    sync_name_of(target)
     if makes_room:
         remove(_replaced(target))
 

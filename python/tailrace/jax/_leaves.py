@@ -29,6 +29,7 @@ REGION = "tailrace.jax"
 _VERSION = 1
 
 Key = tuple[str, str | int]
+_KEYS = {"d": (str, int), "s": (int,), "a": (str,)}  # by the kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +101,13 @@ def is_memory(value: Any) -> bool:
 
 
 def taken_apart(tree: Any, intact: str, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
-    """As JAX's tree_flatten_with_path. Raises Error (invalid argument) if JAX cannot sort the keys of a dict. `intact`
-    ends the sentence."""
+    """As JAX's tree_flatten_with_path. Raises Error (invalid argument) if JAX cannot sort the keys of a dict, or the
+    tree is nested too deep. `intact` ends the sentence."""
+    if _is_deep(tree):
+        raise Error(
+            Code.INVALID_ARGUMENT,
+            f"the tree contains itself, or is nested more than {_tree._MOST_DEPTH} deep; {intact}",
+        )
     try:
         found: tuple[list[Any], Any] = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
         return found
@@ -114,6 +120,22 @@ def taken_apart(tree: Any, intact: str, is_leaf: Callable[[Any], bool] | None = 
             f"{text_of(names)} has keys of several kinds, which JAX cannot sort: make them all strings or all "
             f"ints; {intact}",
         ) from error
+
+
+def _is_deep(tree: Any) -> bool:
+    """JAX follows a tree by recursion. Where that ends in its calls of `is_leaf`, Python can hardly call anything any
+    more, so it must not come to that."""
+    within = [iter((tree,))]
+    while within:
+        for part in within[-1]:
+            if isinstance(part, (dict, list, tuple)):
+                if len(within) > _tree._MOST_DEPTH:
+                    return True
+                within.append(iter(part.values() if isinstance(part, dict) else part))
+                break
+        else:
+            within.pop()
+    return False
 
 
 def flatten(tree: Any) -> list[tuple[tuple[Key, ...], Any]]:
@@ -181,21 +203,28 @@ def decode(text: bytes) -> tuple[list[Entry], Any]:
                 Code.UNSUPPORTED,
                 f"its index is of version {index['version']}, and this is {_VERSION}; nothing was read",
             )
-        return [_entry(one) for one in index["leaves"]], index.get("custom")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        entries = [_entry(one) for one in index["leaves"]]
+        if len({entry.names for entry in entries}) < len(entries):
+            raise ValueError("two leaves have one name")
+        return entries, index.get("custom")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, Error):
             raise
         raise Error(Code.CORRUPT, f"the region {REGION!r} cannot be understood: {error!r}; nothing was read") from None
 
 
 def _entry(one: dict[str, Any]) -> Entry:
-    path = tuple((str(kind), key if type(key) is int else str(key)) for kind, key in one.get("path", []))
-    shape = tuple(one.get("shape", []))
-    if one["kind"] not in ("array", "numpy", "prng", "plain", "empty") or not all(
-        type(n) is int and n >= 0 for n in shape
-    ):
-        raise ValueError(f"a leaf of kind {one['kind']!r} and shape {shape}")
-    return Entry(path, one["kind"], str(one.get("region", "")), one.get("dtype"), shape, one.get("value"))
+    """Raises what Python does for an entry that is not as encode() makes it."""
+    path = tuple((kind, key) for kind, key in one.get("path", []))
+    kind, shape, value = one["kind"], tuple(one.get("shape", [])), one.get("value")
+    if not all(type(key) in _KEYS[kind] for kind, key in path):
+        raise ValueError(f"a leaf at {path}")
+    if kind not in ("array", "numpy", "prng", "plain", "empty") or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"a leaf of kind {kind!r} and shape {shape}")
+    is_list = type(value) is list and len(value) == 1
+    if (kind == "plain" and not is_list) or (kind == "prng" and type(value) is not str):
+        raise ValueError(f"a leaf of kind {kind!r} and value {value!r}")
+    return Entry(path, kind, str(one.get("region", "")), one.get("dtype"), shape, value)
 
 
 def plain(value: Any, path: tuple[Key, ...]) -> Any:
@@ -233,24 +262,40 @@ def type_of(entry: Entry) -> np.dtype[Any]:
 
 
 def nested(entries: list[Entry], values: list[Any]) -> Any:
-    """The tree of these leaves as dicts and lists, for a restore without a target. A sequence becomes a list."""
+    """The tree of these leaves as dicts and lists, for a restore without a target. A sequence becomes a list. Raises
+    Error (corrupt) if the paths do not fit together."""
     if len(entries) == 1 and not entries[0].path:
         return values[0]
-    root: dict[Any, Any] = {}
-    numbered: set[int] = set()  # the dicts that stand for sequences
+    root = _Container()
+    inner: list[tuple[_Container, str | int, _Container]] = []  # the outer one, the key in it, and the inner one
     for entry, value in zip(entries, values, strict=True):
         at: Any = root
-        for i, (kind, key) in enumerate(entry.path):
-            if not isinstance(at, dict):
-                raise Error(Code.CORRUPT, f"{entry.text} lies within another leaf; nothing was read")
-            if kind == "s":
-                numbered.add(id(at))
-            at = at.setdefault(key, value if i == len(entry.path) - 1 else {})
+        for kind, key in entry.path[:-1]:
+            at.is_sequence = at.is_sequence and kind == "s"
+            if key not in at.parts:
+                inner.append((at, key, _Container()))
+                at.parts[key] = inner[-1][2]
+            at = at.parts[key]
+            if not isinstance(at, _Container):
+                raise _no_tree(entry)
+        kind, key = entry.path[-1] if entry.path else ("", "")
+        if not entry.path or key in at.parts:
+            raise _no_tree(entry)
+        at.is_sequence = at.is_sequence and kind == "s"
+        at.parts[key] = value
+    for outer, key, container in reversed(inner):  # no recursion: trees may be deep
+        outer.parts[key] = container.made()
+    return root.made()
 
-    def listed(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        parts = {key: listed(part) for key, part in value.items()}
-        return [parts[key] for key in sorted(parts)] if id(value) in numbered else parts
 
-    return listed(root)
+def _no_tree(entry: Entry) -> Error:
+    return Error(Code.CORRUPT, f"{entry.text} is a leaf, and has another one in it; nothing was read")
+
+
+@dataclasses.dataclass
+class _Container:
+    parts: dict[str | int, Any] = dataclasses.field(default_factory=dict)
+    is_sequence: bool = True  # so far
+
+    def made(self) -> Any:
+        return [self.parts[key] for key in sorted(self.parts)] if self.parts and self.is_sequence else self.parts

@@ -20,7 +20,6 @@ from tailrace._errors import Code, Error
 # A box of an array: offset and extent in each dimension.
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
-_SMALL = ("float8", "float6", "float4", "int4", "uint4", "int2", "uint2")  # JAX types of one byte in NumPy
 _DIVIDED_BYTES = 1 << 20  # smaller shards are saved by one process
 
 
@@ -48,14 +47,19 @@ def box_of(index: tuple[slice, ...], shape: Sequence[int]) -> Box:
 
 def type_name(dtype: np.dtype[Any]) -> Any:
     """An element type as the index has it."""
-    return dtype.name if dtype.name.startswith(_SMALL) else _leaves._numpy_name(dtype)
+    return dtype.name if _is_small(dtype) else _leaves._numpy_name(dtype)
+
+
+def _is_small(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of JAX's types that NumPy lacks and that take one byte there: float8, and float6 to int1."""
+    return dtype.itemsize == 1 and dtype.type.__module__ == "ml_dtypes"
 
 
 def has_boxes(dtype: np.dtype[Any]) -> bool:
     """Whether a part of an array of such elements can be read alone. Elements of one byte that the file format lacks
     (float8, int4) count as bytes. An array of other elements (dates, text, another byte order) is the list of its
     bytes, and is read whole."""
-    return (dtype.name in _leaves.TYPES and dtype.isnative) or dtype.name.startswith(_SMALL)
+    return (dtype.name in _leaves.TYPES and dtype.isnative) or _is_small(dtype)
 
 
 def stored(array: Any) -> Any:

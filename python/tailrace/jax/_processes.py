@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, sentence_of
 
 _PART_BYTES = 1 << 20  # of one value, because a message of the store is bounded
 _PATIENCE_MS = 10_000  # of one request. A wait repeats it, because a disk may be slow.
@@ -47,9 +47,12 @@ def _client() -> Any:
 
 class Operation:
     """One save or restore, in which all processes take part. All of them begin the same operations in the same order.
-    Begin it before anything can fail, or the processes count differently."""
+    Begin it before anything can fail, or the processes count differently.
 
-    def __init__(self) -> None:
+    what: names it in a failure's sentence: "the save"."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
         self.rank, self.size = jax.process_index(), jax.process_count()
         with _numbering:
             self._number = next(_numbers)
@@ -80,15 +83,20 @@ class Operation:
         """The value of process 0."""
         return self.scatter([value] * self.size)
 
-    def raise_any(self, failure: BaseException | None, what: str) -> None:
+    def sentence_of(self, failure: BaseException) -> str:
+        """A failure of this process, for the others."""
+        return f"process {self.rank} gave up {self._what}: {sentence_of(failure)}"
+
+    def gather_or_why(self, value: Any, failure: BaseException | None) -> tuple[list[Any], str | None]:
+        """On process 0 the values of all processes, and the first failure among them."""
+        told = self.gather([value, None if failure is None else self.sentence_of(failure)])
+        return [value for value, _ in told], next((why for _, why in told if why is not None), None)
+
+    def raise_any(self, failure: BaseException | None) -> None:
         """Raises this process's failure, or on the other processes an Error (aborted) that tells it. Returns if no
         process has failed."""
-        told = self.gather(None if failure is None else str(failure))
-        told = self.broadcast(next(([rank, why] for rank, why in enumerate(told) if why is not None), None))
-        if failure is not None:
-            raise failure
-        if told is not None:
-            raise Error(Code.ABORTED, f"process {told[0]} gave up {what}: {told[1]}")
+        _, why = self.gather_or_why(None, failure)
+        raise_told(failure, self.broadcast(why))
 
     def _next(self) -> str:
         self._step += 1
@@ -126,3 +134,11 @@ class Operation:
             Code.TRANSPORT,
             f"process {self.rank} of {self.size} cannot reach the others through jax.distributed: {error}",
         )
+
+
+def raise_told(failure: BaseException | None, why: str | None) -> None:
+    """Raises this process's failure, or Error (aborted) with what process 0 has told of another's."""
+    if failure is not None:
+        raise failure
+    if why is not None:
+        raise Error(Code.ABORTED, why)

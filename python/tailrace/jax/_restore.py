@@ -44,11 +44,8 @@ class Source:
             name = _arguments.checked(name, "name", _NOTHING)
         with about(place):
             self.reader = _checkpoint.open_directory(place, name, step)
-            try:
+            with _checkpoint.closed_by_failure(self.reader):
                 self.entries, self.custom = self._index(place)
-            except BaseException:
-                self.reader.close()
-                raise
 
     def _index(self, place: str) -> tuple[list[_leaves.Entry], Any]:
         nbytes = next((n for name, n, _ in self.reader.regions(0) if name == _leaves.REGION), None)
@@ -113,7 +110,7 @@ def restore_as(
 ) -> Any:
     """As restore, with a target that depends on the checkpoint's leaves. A failure of target_of ends it on all
     processes."""
-    operation = Operation()
+    operation = Operation("the restore")
     failure: BaseException | None = None
     source: Source | None = None
     told: Any = None
@@ -125,7 +122,7 @@ def restore_as(
                 told = [source.reader.epoch, source.reader.run]
         except Exception as error:
             failure = error
-        _wait_for_all(operation, failure)
+        operation.raise_any(failure)
         told = operation.broadcast(told)
         made = None
         try:
@@ -140,7 +137,7 @@ def restore_as(
             made = _read(source, target_of(source.entries), shardings, partial, cast)
         except Exception as error:
             failure = error
-        _wait_for_all(operation, failure)
+        operation.raise_any(failure)
         return made
     finally:
         if source is not None:
@@ -171,10 +168,6 @@ def _described(entry: _leaves.Entry) -> Any:
     return jax.ShapeDtypeStruct(*(key_type(entry) if entry.kind == "prng" else (entry.shape, _leaves.type_of(entry))))
 
 
-def _wait_for_all(operation: Operation, failure: BaseException | None) -> None:
-    operation.raise_any(failure, "the restore")
-
-
 def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool) -> Any:
     if target is None:
         entries = source.entries
@@ -186,7 +179,7 @@ def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool
     leaves, structure = _leaves.taken_apart(target, _NOTHING)
     names = [_leaves.names_of(path) for path, _ in leaves]
     known = {entry.names: entry for entry in source.entries}
-    spread = _spread(shardings, target, structure)
+    spread = _spread(shardings, names)
     differences = [f"{_leaves.text_of(n)} is not in the checkpoint" for n in names if not _is_leaf(known.get(n))]
     if not partial:
         missing = set(known) - set(names)
@@ -206,9 +199,7 @@ def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool
         except ValueError as difference:
             differences.append(str(difference).removesuffix(f"; {_NOTHING}"))
     if differences:
-        more = len(differences) - _MOST_DIFFERENCES
-        listed = "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
-        raise _refused(f"the checkpoint does not fit the target: {listed}")
+        raise _refused(f"the checkpoint does not fit the target: {_listed(differences)}")
     return jax.tree_util.tree_unflatten(structure, list(_filled(source.reader, entries, wanted)))
 
 
@@ -216,21 +207,32 @@ def _refused(why: str) -> Error:
     return Error(Code.INVALID_ARGUMENT, f"{why}; {_NOTHING}")
 
 
+def _listed(differences: list[str]) -> str:
+    more = len(differences) - _MOST_DIFFERENCES
+    return "; ".join(differences[:_MOST_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+
+
 def _is_leaf(entry: _leaves.Entry | None) -> bool:
     return entry is not None and entry.kind != "empty"
 
 
-def _spread(shardings: Any, target: Any, structure: Any) -> list[Any]:
-    """A sharding, or None, for each leaf of the target."""
+def _spread(shardings: Any, names: list[tuple[str, ...]]) -> list[Any]:
+    """A sharding, or None, for each leaf of the target. Raises Error (invalid argument) if the shardings are of other
+    names."""
     if shardings is None or isinstance(shardings, jax.sharding.Sharding):
-        return [shardings] * structure.num_leaves
-    found: list[Any] = jax.tree_util.tree_leaves(shardings, is_leaf=lambda leaf: leaf is None)
-    if len(found) != structure.num_leaves:
-        raise Error(
-            Code.INVALID_ARGUMENT,
-            f"shardings has {len(found)} leaves, and the target has {structure.num_leaves}; {_NOTHING}",
-        )
-    return found
+        return [shardings] * len(names)
+    leaves, _ = _leaves.taken_apart(shardings, _NOTHING, lambda leaf: leaf is None)
+    found = {_leaves.names_of(path): sharding for path, sharding in leaves}
+    known = set(names)
+    differences = [f"{_leaves.text_of(one)} has none" for one in names if one not in found]
+    differences += [
+        f"{_leaves.text_of(one)} is not in the target"
+        for one, sharding in found.items()
+        if one not in known and sharding is not None
+    ]
+    if differences:
+        raise _refused(f"the shardings do not fit the target: {_listed(differences)}")
+    return [found[one] for one in names]
 
 
 # ---- what a leaf becomes ---------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ def _without_target(entries: list[_leaves.Entry], shardings: Any) -> list[_Wante
     one = shardings if shardings is None or isinstance(shardings, jax.sharding.Sharding) else None
     by_name: dict[tuple[str, ...], Any] = {}
     if shardings is not None and one is None:
-        for path, sharding in jax.tree_util.tree_flatten_with_path(shardings)[0]:
+        for path, sharding in _leaves.taken_apart(shardings, _NOTHING)[0]:
             by_name[_leaves.names_of(path)] = sharding
         for names in by_name.keys() - {entry.names for entry in entries}:
             raise ValueError(f"{_leaves.text_of(names)}, for which there is a sharding, is not in the checkpoint")

@@ -32,9 +32,9 @@ import jax
 import numpy as np
 
 from tailrace import _arguments, _core, _layout
-from tailrace._errors import Code, Error, sentence_of
+from tailrace._errors import Code, Error
 from tailrace.jax import _leaves, _pieces
-from tailrace.jax._processes import Operation
+from tailrace.jax._processes import Operation, raise_told
 
 _INTACT = "nothing was saved"
 _DIRECTORY_SECONDS = 600
@@ -165,7 +165,7 @@ class Saver:
     def _begin(
         self, directory: Any, tree: Any, custom: Any, copy: bool
     ) -> tuple[Operation, BaseException | None, _Staged, str]:
-        operation = Operation()
+        operation = Operation("the save")
         try:
             place = os.path.abspath(_arguments.path(directory, "directory", _INTACT))
             staged = _stage(tree, operation)
@@ -208,7 +208,7 @@ class Saver:
                     needs.append((_core.head_bytes(slot, names), runs))
             except Exception as error:
                 failure = error  # a name that is too long, for example
-            told, why = _gather(operation, needs, failure)
+            told, why = operation.gather_or_why(needs, failure)
             answers: list[Any] = [why] * operation.size
             if operation.rank == 0 and why is None:
                 try:
@@ -217,9 +217,9 @@ class Saver:
                     epoch = _core.DirectEpoch(place, self._name, _number(place, step), self._files, ranks)
                     answers = self._places(told, epoch)
                 except Exception as error:
-                    failure, answers = error, [_told(0, error)] * operation.size
+                    failure, answers = error, [operation.sentence_of(error)] * operation.size
             answer = operation.scatter(answers)
-            _raise_any(failure, answer if isinstance(answer, str) else None)
+            raise_told(failure, answer if isinstance(answer, str) else None)
 
             written: list[Any] = []
             try:
@@ -228,14 +228,14 @@ class Saver:
                     written.append([shapes[i], entry])
             except Exception as error:
                 failure = error
-            told, why = _gather(operation, written, failure)
+            told, why = operation.gather_or_why(written, failure)
             if epoch is not None and why is None:
                 try:
                     slots = [slot for of_process in told for slot in of_process]
                     epoch.commit([entry for _, entry in slots], _core.CheckedArrays.check([one for one, _ in slots]))
                 except Exception as error:
-                    failure, why = error, _told(0, error)
-            _raise_any(failure, operation.broadcast(why))
+                    failure, why = error, operation.sentence_of(error)
+            raise_told(failure, operation.broadcast(why))
         finally:
             if epoch is not None:
                 epoch.close()
@@ -321,7 +321,7 @@ def _of_jax(path: tuple[_leaves.Key, ...], text: str, leaf: Any, namer: _leaves.
 def _ranks(operation: Operation, staged: _Staged, failure: BaseException | None) -> tuple[int, int]:
     """The first rank of this process in the checkpoint, and the number of all. Raises Error on all processes if one has
     failed, or if they save different trees."""
-    told, why = _gather(operation, [len(staged.slots), *staged.summary()], failure)
+    told, why = operation.gather_or_why([len(staged.slots), *staged.summary()], failure)
     if operation.rank == 0 and why is None:
         for process, (_, tree, alike) in enumerate(told):
             if tree != told[0][1]:
@@ -335,25 +335,8 @@ def _ranks(operation: Operation, staged: _Staged, failure: BaseException | None)
                 )
                 break
     counts, why = operation.broadcast([[count for count, _, _ in told] if why is None else None, why])
-    _raise_any(failure, why)
+    raise_told(failure, why)
     return sum(counts[: operation.rank]), sum(counts)
-
-
-def _gather(operation: Operation, value: Any, failure: BaseException | None) -> tuple[list[Any], str | None]:
-    """On process 0 the values of all processes, and the first failure among them."""
-    told = operation.gather([value, None if failure is None else _told(operation.rank, failure)])
-    return [value for value, _ in told], next((why for _, why in told if why is not None), None)
-
-
-def _told(rank: int, failure: BaseException) -> str:
-    return f"process {rank} gave up the save: {sentence_of(failure)}"
-
-
-def _raise_any(failure: BaseException | None, why: str | None) -> None:
-    if failure is not None:
-        raise failure
-    if why is not None:
-        raise Error(Code.ABORTED, why)
 
 
 def _wait_for(directory: str) -> None:

@@ -13,8 +13,9 @@ from tailrace._errors import Error, code_of_writing
 
 def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
     """Gives `path` the content that `write` writes. The content is synced under another name and
-    renamed; then the directory is synced. After a failure the earlier file is intact. If the system
-    has refused something, that is an Error (I/O error, or no space); otherwise it is what `write` raised."""
+    renamed; then the directory is synced. After a failure the earlier file is intact, unless the
+    Error says that the new one has its name. If the system has refused something, that is an Error
+    (I/O error, or no space); otherwise it is what `write` raised."""
     unfinished = f"{path}.unfinished"
     try:
         with open(unfinished, "wb") as file:
@@ -22,19 +23,19 @@ def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
-        sync_directory_of(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.remove(unfinished)
-        refusal = _refusal_in(error)
+        refusal = refusal_in(error)
         if refusal is None:
             raise
         raise Error(
             code_of_writing(refusal), f"writing '{path}': {refusal.strerror}; what was there is intact"
         ) from error
+    sync_name_of(path)
 
 
-def _refusal_in(error: BaseException | None) -> OSError | None:
+def refusal_in(error: BaseException | None) -> OSError | None:
     """What the system has refused. When that ends a torch.save, it raises a RuntimeError of its own."""
     while isinstance(error, Exception) and not isinstance(error, Error):
         if isinstance(error, OSError):
@@ -52,8 +53,17 @@ def remove(path: str) -> None:
         os.remove(path)
 
 
-def sync_directory_of(path: str) -> None:
-    sync(os.path.dirname(os.path.abspath(path)))
+def sync_name_of(path: str) -> None:
+    """Makes the name durable that something new has got. If that fails, what had the name before has
+    lost it already, and the Error says what has it now."""
+    try:
+        sync(os.path.dirname(os.path.abspath(path)))
+    except OSError as error:
+        raise Error(
+            code_of_writing(error),
+            f"syncing the directory of '{path}': {error.strerror}; the new content has its name, but may not be "
+            "durable",
+        ) from error
 
 
 def sync(path: str) -> None:

@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 import torch
 
@@ -40,9 +40,10 @@ def save(
     """Saves tensors, arrays and plain objects in nested containers (such as a state dict) to one file.
 
     Returns when the file is durable under its name. An older file of that name stays until then,
-    and after a failure. A symbolic link is followed, as torch.save does: the file that it names is
-    replaced. Memory in addition to the state: threads x buffer_bytes, and a copy of each tensor
-    that is not contiguous or not on the host.
+    and after a failure, unless the Error says that the new one has the name. A symbolic link is
+    followed, as torch.save does: the file that it names is replaced. Memory in addition to the
+    state: threads x buffer_bytes, and a copy of each tensor that is not contiguous or not on the
+    host.
 
     path: a path, or a file object such as io.BytesIO. The file is written at the file object's
         position, and the caller syncs it. Then the directory of temporary files needs room for the
@@ -56,8 +57,7 @@ def save(
             raise Error(Code.INVALID_ARGUMENT, "the file object cannot be written to; nothing was saved")
         with _temporary_file() as made:
             save(obj, made, pickle=pickle, threads=threads, buffer_bytes=buffer_bytes)
-            with open(made, "rb") as source:
-                _write_all(source, cast(Any, path))
+            _write_all(made, cast(Any, path))
         return
     target = _target(path)
     threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
@@ -77,16 +77,21 @@ def save(
         crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
         entry = (regions, crcs, [start], [(_tree.SKELETON, skeleton)])
         epoch.commit([entry], _core.CheckedArrays.check([regions]))
-        os.replace(written.removesuffix(".unfinished"), target)
-        _durable.sync_directory_of(target)
-    except Error:
-        raise
-    except OSError as error:
-        raise Error(Code.IO_ERROR, f"giving '{target}' its name: {error.strerror}; what was there is intact") from error
+        _give_name(written.removesuffix(".unfinished"), target)
     finally:
         # Under the lock. Afterwards the directory may belong to another save.
         shutil.rmtree(place, ignore_errors=True)
         epoch.close()
+
+
+def _give_name(made: str, target: str) -> None:
+    try:
+        os.replace(made, target)
+    except OSError as error:
+        raise Error(
+            code_of_writing(error), f"giving '{target}' its name: {error.strerror}; what was there is intact"
+        ) from error
+    _durable.sync_name_of(target)
 
 
 def _take(place: str, target: str) -> None:
@@ -162,8 +167,7 @@ def load(
         if hasattr(path, "readable") and not path.readable():
             raise Error(Code.INVALID_ARGUMENT, "the file object cannot be read from; nothing was loaded")
         with _temporary_file() as copied:
-            with open(copied, "wb") as target:
-                shutil.copyfileobj(cast(Any, path), target, _COPIED_BYTES)
+            _read_all(cast(Any, path), copied)
             if os.path.getsize(copied) == 0:
                 why = "the file object has nothing to read where it stands: seek(0) first, if it was just written"
                 raise Error(Code.INVALID_ARGUMENT, f"{why}; nothing was loaded")
@@ -223,30 +227,63 @@ def _in_words_of_load() -> Iterator[None]:
 @contextlib.contextmanager
 def _temporary_file() -> Iterator[str]:
     """The name of a file that may be made, in a directory that is removed with it."""
+    with _blaming_temporary_files():
+        made = tempfile.TemporaryDirectory(prefix="tailrace-")
     try:
-        with tempfile.TemporaryDirectory(prefix="tailrace-") as directory:
-            yield os.path.join(directory, "state")
+        yield os.path.join(made.name, "state")
+    finally:
+        with _blaming_temporary_files():
+            made.cleanup()
+
+
+@contextlib.contextmanager
+def _blaming_temporary_files() -> Iterator[None]:
+    """For what is done with them alone."""
+    try:
+        yield
     except Error:
         raise
     except OSError as error:
-        raise Error(Code.IO_ERROR, f"copying a state in '{tempfile.gettempdir()}': {error.strerror}") from error
+        where = f"in '{tempfile.tempdir}'" if tempfile.tempdir else "in a temporary file"  # if there is a directory
+        raise Error(code_of_writing(error), f"copying a state {where}: {error.strerror}") from error
 
 
-def _write_all(source: BinaryIO, target: Any) -> None:
-    """Copies into a file object. A raw one (buffering=0) may take a part of what it is given."""
-    while content := source.read(_COPIED_BYTES):
-        left = memoryview(content)
-        while left:
-            try:
-                taken = target.write(left)
-            except OSError as error:
-                raise Error(
-                    code_of_writing(error),
-                    f"writing to the file object: {error.strerror}; it holds a part of the file",
-                ) from error
-            if taken == 0 or (taken is None and isinstance(target, io.RawIOBase)):
-                raise Error(Code.BUSY, "the file object takes no more without waiting; it holds a part of the file")
-            left = left[len(left) if taken is None else taken :]
+def _read_all(source: Any, made: str) -> None:
+    """Copies a file object, from its position, to the temporary file `made`."""
+
+    def part() -> Any:
+        try:
+            return source.read(_COPIED_BYTES)
+        except OSError as error:
+            raise Error(
+                Code.IO_ERROR, f"reading from the file object: {error.strerror or error}; nothing was loaded"
+            ) from error
+
+    with _blaming_temporary_files(), open(made, "wb") as target:
+        while content := part():
+            target.write(content)
+
+
+def _write_all(made: str, target: Any) -> None:
+    """Copies the temporary file `made` into a file object. A raw one (buffering=0) may take a part of what it is
+    given."""
+    with _blaming_temporary_files(), open(made, "rb") as source:
+        while content := source.read(_COPIED_BYTES):
+            _write_part(memoryview(content), target)
+
+
+def _write_part(left: memoryview, target: Any) -> None:
+    while left:
+        try:
+            taken = target.write(left)
+        except OSError as error:
+            raise Error(
+                code_of_writing(error),
+                f"writing to the file object: {error.strerror or error}; it holds a part of the file",
+            ) from error
+        if taken == 0 or (taken is None and isinstance(target, io.RawIOBase)):
+            raise Error(Code.BUSY, "the file object takes no more without waiting; it holds a part of the file")
+        left = left[len(left) if taken is None else taken :]
 
 
 def _fill_from_torch_file(place: str, into: Any, weights_only: bool, how: Any) -> Any:

@@ -23,6 +23,8 @@ import atexit
 import contextlib
 import datetime
 import os
+import threading
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -33,6 +35,7 @@ import torch.distributed as dist
 from tailrace._errors import Code, Error
 
 FOR_EVER = datetime.timedelta(days=365)  # ranks may come to a collective call hours apart
+_PATIENT_SECONDS = 60.0  # until a rank says that it waits
 
 
 def new_group(ranks: Sequence[int]) -> Any:
@@ -132,6 +135,23 @@ def own_group(owner: object, process_group: dist.ProcessGroup | None = None) -> 
         _pools.clear()
         _world = weakref.ref(dist.group.WORLD)
     ranks = tuple(dist.get_process_group_ranks(process_group or dist.group.WORLD))
-    if ranks not in _pools:
-        _pools[ranks] = _Pool(ranks)
-    return _pools[ranks].take(owner)
+    with _telling_of_a_wait(len(ranks)):
+        if ranks not in _pools:
+            _pools[ranks] = _Pool(ranks)
+        return _pools[ranks].take(owner)
+
+
+@contextlib.contextmanager
+def _telling_of_a_wait(ranks: int) -> Iterator[None]:
+    """Warns of a wait that may never end, because ranks do not make what this one makes."""
+    told = (
+        f"this rank has waited {_PATIENT_SECONDS:g} s for others of {ranks} ranks: what it makes for saving is made on "
+        "all of them (StorageWriter.alone(path) is for a rank that saves by itself)"
+    )
+    timer = threading.Timer(_PATIENT_SECONDS, warnings.warn, (told, RuntimeWarning))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -91,4 +91,6 @@ def open(path: str | os.PathLike[str], *, device: Any = "cpu", step: int | None 
     device: where tensors go that are taken whole.
     step, rank: as in tailrace.read.
     """
-    return TensorFile(_checkpoint.read(path, step=step, rank=rank), device)
+    checkpoint = _checkpoint.read(path, step=step, rank=rank)
+    with _checkpoint.closed_by_failure(checkpoint):
+        return TensorFile(checkpoint, device)

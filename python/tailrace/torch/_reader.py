@@ -49,7 +49,11 @@ class StorageReader(_Reader):
     trust_pickle: also hand byte entries to the planner that torch does not load with
         weights_only=True. The planner unpickles them, so they may run any code. Without it they
         raise Error (unsupported).
+
+    Making one is not collective.
     """
+
+    _instead = "pass trust_pickle=True to StorageReader if you know who wrote it"  # of leaving a pickle alone
 
     def __init__(self, path: str | os.PathLike[str] = "", *, name: str | None = None, trust_pickle: bool = False):
         super().__init__()
@@ -246,7 +250,7 @@ class StorageReader(_Reader):
             raise Error(
                 Code.UNSUPPORTED,
                 f"the entry {item.storage_index.fqn!r} of '{self._path}' is a pickle that could run any "
-                f"code when it is loaded ({why}); pass trust_pickle=True to StorageReader if you know who wrote it",
+                f"code when it is loaded ({why}); {self._instead}",
             )
 
 

@@ -104,7 +104,7 @@ class Writer:
             try:
                 action()
             except Exception as error:
-                failure = error if isinstance(error, Error) else Error(Code.FAILED_STATE, repr(error))
+                failure = _as_error(error)
         failure = _among.broadcast(self._group, failure)
         if failure is not None:
             raise failure
@@ -116,7 +116,7 @@ class Writer:
         try:
             action(self._rank, 1 if self._group is None else dist.get_world_size(self._group))
         except Exception as error:
-            failure = error if isinstance(error, Error) else Error(Code.FAILED_STATE, repr(error))
+            failure = _as_error(error)
         told = next((one for one in _among.all_gather(self._group, failure) if one is not None), None)
         if told is not None:
             raise told
@@ -255,21 +255,21 @@ class Writer:
 
 class Reader:
     """The segments of the checkpoint in a directory; a context manager. Raises Error: not found if
-    there is no complete checkpoint, corrupt if it is damaged."""
+    there is no complete checkpoint, corrupt if it is damaged.
 
-    def __init__(self, place: str) -> None:
+    name: the job whose checkpoint counts if those of several lie there.
+    """
+
+    def __init__(self, place: str, name: str | None = None) -> None:
         self._place = place
-        self._reader = _checkpoint.open_directory(place, None, None)
+        self._reader, self._name = _open(place, name)
         self._ranks: dict[int, Checkpoint] = {}
         self._mapped: dict[int, dict[str, npt.NDArray[np.uint8]]] = {}  # by rank and region: for load() to give out
         self._given: list[weakref.ref[npt.NDArray[np.uint8]]] = []
         self._verified: set[str] = set()  # segments
         self._loaded: set[str] = set()
-        try:
+        with _checkpoint.closed_by_failure(self._reader):
             self.owners = self._read_index()  # by segment: the rank that saved it
-        except BaseException:
-            self._reader.close()
-            raise
 
     def __enter__(self) -> Reader:
         return self
@@ -340,7 +340,7 @@ class Reader:
                     self._reader,
                     rank,
                     [name for name, _, _ in self._reader.regions(rank)],
-                    lambda: _core.Reader.open_directory(self._place, None, self._reader.epoch),
+                    lambda: _core.Reader.open_directory(self._place, self._name, self._reader.epoch),
                     self._place,
                 )
             except Error as error:
@@ -379,6 +379,22 @@ class Reader:
             ) from None
 
 
+def _open(place: str, name: str | None) -> tuple[_core.Reader, str | None]:
+    """The reader, and the name that it needs: none if there is one job only."""
+    try:
+        return _checkpoint.open_directory(place, None, None), None
+    except Error as error:
+        if error.code != Code.INVALID_ARGUMENT or name is None:
+            raise
+        several = error  # jobs
+    try:
+        return _checkpoint.open_directory(place, name, None), name
+    except Error as missing:
+        if missing.code != Code.NOT_FOUND:
+            raise
+        raise Error(several.code, f"{several}; here the name is {name!r}; nothing was read") from None
+
+
 def owners_in(place: str) -> dict[str, int] | None:
     """The segments in a directory, each with its rank. None if there is no checkpoint of segments."""
     try:
@@ -388,6 +404,16 @@ def owners_in(place: str) -> dict[str, int] | None:
         if error.code == Code.NOT_FOUND:
             return None
         raise
+
+
+def is_of(place: str, name: str) -> bool:
+    """Whether a directory holds a checkpoint of segments of this job, and of no other."""
+    try:
+        Reader(place).close()  # refuses several jobs
+        _core.Reader.open_directory(place, name, None).close()
+        return True
+    except Error:
+        return False
 
 
 def _checked(segment: str) -> str:
@@ -418,6 +444,9 @@ def _owners(names_of: list[list[str]], place: str) -> dict[str, int]:
 
 def _told(failure: Exception, path: str) -> Error:
     """A failure as all ranks raise it."""
-    if isinstance(failure, Error):
-        return failure
-    return Error(Code.FAILED_STATE, f"saving '{path}': {failure!r}; what was there is intact")
+    return _as_error(failure, f"saving '{path}': ", "; what was there is intact")
+
+
+def _as_error(failure: Exception, before: str = "", after: str = "") -> Error:
+    """The failure itself, or an Error whose sentence has it between what comes before and after."""
+    return failure if isinstance(failure, Error) else Error(Code.FAILED_STATE, f"{before}{failure!r}{after}")

@@ -153,8 +153,10 @@ class StorageWriter(_Writer, _Stager):
     name: the job's name, a part of the files' names.
     threads, buffer_bytes: per rank, for writing.
 
-    Making one is collective over the process group, whichever ranks will save. A rank that saves by
-    itself (no_dist=True) makes its writer with StorageWriter.alone(path).
+    Making one is collective over the process group, whichever ranks will save. A rank waits for the
+    others for as long as it takes. If some never make one, it waits for ever, and warns of it after
+    a minute. A rank that saves by itself (no_dist=True) makes its writer with
+    StorageWriter.alone(path).
 
     A checkpoint that is saved again replaces the old one when it is complete, not before. An
     interrupted save leaves nothing that can be loaded. A writer makes one save at a time. A second

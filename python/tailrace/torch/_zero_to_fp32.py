@@ -18,7 +18,7 @@ import torch
 from deepspeed.runtime import engine as engines
 from deepspeed.utils import zero_to_fp32
 
-from tailrace.torch import _deepspeed_state, _segments
+from tailrace.torch import _deepspeed_place, _deepspeed_state, _segments
 
 NAME = "get_fp32_state_dict_from_zero_checkpoint"
 _theirs = getattr(zero_to_fp32, NAME)
@@ -40,8 +40,8 @@ class _Torch:
         return _deepspeed_state.from_plain(tree)
 
 
-def install(trust_pickle: bool) -> None:
-    """Makes DeepSpeed's function accept tailrace's checkpoints, too."""
+def install(trust_pickle: bool, name: str) -> None:
+    """Makes DeepSpeed's function accept tailrace's checkpoints, too. `name`: as _segments.Reader has it."""
 
     def weights(checkpoint_dir: Any, tag: str | None = None, *arguments: Any, **options: Any) -> Any:
         directory = os.fspath(checkpoint_dir)
@@ -49,9 +49,11 @@ def install(trust_pickle: bool) -> None:
             with open(os.path.join(directory, "latest")) as file:
                 tag = file.read().strip()
         place = os.path.join(directory, tag or "")
-        if tag is None or not os.path.isdir(place) or _segments.owners_in(place) is None:
+        theirs = tag is None or not os.path.isdir(place)
+        found = None if theirs else _deepspeed_place.segments_in(place, lambda: _segments.Reader(place, name))
+        if found is None:
             return _theirs(checkpoint_dir, tag, *arguments, **options)  # DeepSpeed's own function says what is missing
-        with _segments.Reader(place) as reader, _answering(reader, trust_pickle):
+        with found as reader, _answering(reader, trust_pickle):
             return _theirs(checkpoint_dir, tag, *arguments, **options)
 
     setattr(zero_to_fp32, NAME, weights)

@@ -31,7 +31,7 @@ from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngi
 
 from tailrace import _arguments
 from tailrace._errors import Code, Error
-from tailrace.torch import _deepspeed_state, _durable, _segments, _zero_to_fp32
+from tailrace.torch import _deepspeed_place, _deepspeed_state, _durable, _segments, _zero_to_fp32
 from tailrace.torch.stopping import Stopping
 
 
@@ -76,6 +76,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             raise Error(Code.INVALID_ARGUMENT, f"keep is {keep}, and must be 1 or more; nothing was done")
         self.name = "TailraceCheckpointEngine"
         self._keep = keep
+        self._job = name
         self._trust_pickle = trust_pickle
         self._place = ""
         self._reading: tuple[Any, _segments.Reader] | None = None
@@ -102,7 +103,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             if info.save_latest:
                 _durable.replace(os.path.join(save_dir, "latest"), lambda file: file.write(tag.encode()))
             if self._keep is not None:
-                _rotate(save_dir, place, self._keep)
+                _rotate(save_dir, place, self._keep, self._job)
 
         self._writer.open(place, then)
 
@@ -180,14 +181,8 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     def segments_in(self, place: str) -> dict[str, int] | None:
         """Like _segments.owners_in, but keeps the files open for load(). None, too, if DeepSpeed's own engine has saved
         there since. Raises Error (not found) if files of tailrace's are there, and no checkpoint: one has been lost."""
-        if _is_own_newer(place):
-            return None
-        try:
-            return self._reader(place).owners
-        except Error as error:
-            if error.code == Code.NOT_FOUND and not _has_files(place):
-                return None
-            raise
+        found = _deepspeed_place.segments_in(place, lambda: self._reader(place))
+        return None if found is None else found.owners
 
     def paths_of(self, place: str, pattern: str) -> list[str] | None:
         """What load() takes for the segments of a checkpoint whose names match, in order. None: a place without a
@@ -232,7 +227,7 @@ class TailraceCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             files = []  # opening says what is wrong
         if self._reading is None or self._reading[0] != (place, files):
             self.end_reading()
-            self._reading = ((place, files), _segments.Reader(place))
+            self._reading = ((place, files), _segments.Reader(place, self._job))
         return self._reading[1]
 
 
@@ -245,13 +240,14 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
         it can be loaded, and `latest` names it. Before dist.destroy_process_group() call
         engine.destroy(), or wait() of the returned object. If False, save_checkpoint returns when
         the checkpoint is durable.
-    keep: the number of checkpoints that stay in save_dir. Older ones of tailrace's are removed
-        after each save. None: all.
+    keep: the number of checkpoints that stay in save_dir. Older ones of tailrace's of the same
+        `name` are removed after each save. None: all.
     pickle: pickles objects in client_state that have no safe encoding. Loading them needs
         trust_pickle.
     trust_pickle: load pickled objects, and DeepSpeed's own files, whatever they hold. They may run
         any code.
-    name: the job's name, a part of the files' names.
+    name: the job's name, a part of the files' names. If jobs of several names have saved under one
+        tag, that of this name is loaded.
     threads, buffer_bytes: per rank, for writing.
     stopping: what stop_in_time() of the returned object asks (tailrace.torch.stopping). It is told how
         long checkpoints take. It stays yours, to close.
@@ -261,7 +257,7 @@ def install(engine: Any, *, asynchronous: bool = True, **options: Any) -> Tailra
     save_16bit_model still writes a file of torch.save, because that file is for other programs.
     """
     made = TailraceCheckpointEngine(engine._config, **options)
-    _zero_to_fp32.install(made._trust_pickle)
+    _zero_to_fp32.install(made._trust_pickle, made._job)
     engine.checkpoint_engine = made
     save_checkpoint, load_checkpoint = engine.save_checkpoint, engine.load_checkpoint
     all_names, parameters = engine._get_all_ckpt_names, inspect.signature(load_checkpoint)
@@ -310,12 +306,25 @@ def _find_layers(pipeline: Any, made: TailraceCheckpointEngine) -> None:
     pipeline.ckpt_layer_path_list = names
 
 
-def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+def export(
+    checkpoint: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    trust_pickle: bool = False,
+    name: str | None = None,
+) -> None:
     """Writes DeepSpeed's own files (torch.save) of a checkpoint, DIRECTORY/TAG, into the directory
     `target` and nowhere else. They serve zero_to_fp32.py, universal checkpoints, and engines
-    without tailrace. Memory: 16 MiB, since the states are mapped."""
+    without tailrace. Memory: 16 MiB, since the states are mapped.
+
+    trust_pickle: also write objects that install(pickle=True) has pickled. They are unpickled for
+        that, which may run any code.
+    name: that of install(), needed only if jobs of several names have saved there.
+    """
     target = _arguments.path(target, "target", "nothing was written")
-    with _segments.Reader(_arguments.path(checkpoint, "checkpoint", "nothing was read")) as reader:
+    place = _arguments.path(checkpoint, "checkpoint", "nothing was read")
+    job = None if name is None else _arguments.checked(name, "name", "nothing was read")
+    with _segments.Reader(place, job) as reader:
         for segment in reader.owners:
             path = os.path.join(target, segment)
             try:
@@ -325,7 +334,8 @@ def export(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str]) -
                     Code.IO_ERROR,
                     f"making the directory '{os.path.dirname(path)}': {error.strerror}",
                 ) from error
-            _save_for_others(_deepspeed_state.from_plain(reader.load(segment, mapped=True)), path)
+            tree = reader.load(segment, mapped=True, trust_pickle=trust_pickle)
+            _save_for_others(_deepspeed_state.from_plain(tree), path)
 
 
 def _to_device(tree: Any, map_location: Any) -> Any:
@@ -340,35 +350,17 @@ def _save_for_others(state: Any, path: str) -> None:
     _durable.replace(path, lambda file: torch.save(state, file))
 
 
-def _has_files(place: str) -> bool:
-    """Whether files of tailrace's lie in a directory."""
-    return os.path.isdir(place) and any(name.endswith(".tailrace") for name in os.listdir(place))
-
-
-def _is_own_newer(place: str) -> bool:
-    """Whether DeepSpeed's own files in a directory are newer than tailrace's. A checkpoint is loaded from one of the
-    two, or weights of one save would come with optimizer states of another."""
-    newest = {"_states.pt": -1, ".tailrace": -1}
-    with contextlib.suppress(OSError):  # opening says what is wrong
-        for file in os.scandir(place):
-            for ending in newest:
-                if file.name.endswith(ending):
-                    newest[ending] = max(newest[ending], file.stat().st_mtime_ns)
-    return newest["_states.pt"] > newest[".tailrace"]
-
-
-def _rotate(save_dir: str, place: str, keep: int) -> None:
-    """Removes the oldest checkpoints of tailrace's until `keep` are left; never this one, under whichever name, nor the
-    one that `latest` names."""
+def _rotate(save_dir: str, place: str, keep: int, name: str) -> None:
+    """Removes the oldest checkpoints of the job `name` until `keep` are left; never this one, under whichever name, nor
+    the one that `latest` names, nor what has files of another job."""
     stay = {os.path.realpath(place)}
     with contextlib.suppress(OSError, ValueError):
         stay.add(os.path.realpath(os.path.join(save_dir, Path(save_dir, "latest").read_text().strip())))
     others = []
     for entry in os.scandir(save_dir):
-        if entry.is_dir(follow_symlinks=False) and os.path.realpath(entry.path) not in stay:
-            with contextlib.suppress(Error):
-                if _segments.owners_in(entry.path) is not None:
-                    others.append((max(file.stat().st_mtime_ns for file in os.scandir(entry.path)), entry.path))
+        may_go = entry.is_dir(follow_symlinks=False) and os.path.realpath(entry.path) not in stay
+        if may_go and _segments.is_of(entry.path, name):
+            others.append((max(file.stat().st_mtime_ns for file in os.scandir(entry.path)), entry.path))
     for _, place in sorted(others, reverse=True)[keep - 1 :]:
         try:
             shutil.rmtree(place)

@@ -271,7 +271,6 @@ def _take_its_name(unfinished: str, place: str) -> None:
         if os.path.isdir(place) or os.path.islink(place):  # a file of that name is not ours to remove
             os.rename(place, replaced)
         os.rename(unfinished, place)
-        _durable.sync_directory_of(place)
     except OSError as error:
         if not os.path.lexists(place):
             with contextlib.suppress(OSError):
@@ -279,5 +278,6 @@ def _take_its_name(unfinished: str, place: str) -> None:
         raise Error(
             Code.IO_ERROR, f"giving '{place}' its name: {error.strerror}; older checkpoints are intact"
         ) from error
+    _durable.sync_name_of(place)
     with contextlib.suppress(OSError):  # otherwise the next save removes it
         _durable.remove(replaced)
