@@ -140,12 +140,12 @@ Status complete_config(Config& config, int rank_count) {
             "shared_dir is not set: name the directory for the checkpoint files, as shared_dir = "
             "\"...\" in the configuration file, TAILRACE_SHARED_DIR in the environment, or the option "
             "\"shared_dir\" in the program");
-    const uint64_t max_files_of_ranks =
-        uint64_t{max_files_per_rank} * static_cast<uint64_t>(std::max(1, rank_count));
+    const auto ranks = static_cast<uint64_t>(std::max(1, rank_count));
+    const uint64_t max_files_of_ranks = max_files_per_rank * ranks;
     if (config.files > max_files_of_ranks)
         return Status(Code::invalid_argument,
-                      fmt::format("files = {}: at most {} per rank are allowed, {} for {} ranks",
-                                  config.files, max_files_per_rank, max_files_of_ranks, rank_count));
+                      fmt::format("files = {}: at most {} per rank are allowed, {} for {}", config.files,
+                                  max_files_per_rank, max_files_of_ranks, counted(ranks, "rank")));
     TAILRACE_TRY(check_block_and_buffer(config));
 
     if (config.local_dir.empty()) config.local_dir = default_local_dir();

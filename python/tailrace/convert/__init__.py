@@ -91,7 +91,10 @@ def convert(
     _targets.check_apart(source, target, _sources.files(source, source_format, rank))
     _targets.put_back(target)
     if os.path.lexists(target) and not replace:
-        raise Error(Code.ALREADY_EXISTS, f"'{target}' exists already, and was left as it is")
+        raise Error(
+            Code.ALREADY_EXISTS,
+            f"'{target}' exists already, and was left as it is; --force, or replace=True, replaces it",
+        )
     directory = os.path.dirname(os.path.abspath(target))
     if not os.path.isdir(directory):
         raise Error(Code.NOT_FOUND, f"there is no directory '{directory}' to write into; nothing was written")
