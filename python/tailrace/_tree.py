@@ -454,8 +454,7 @@ def decode(node: Any, array: Callable[[ArrayRef], Any] | None, trust_pickle: boo
             raise Error(
                 Code.UNSUPPORTED,
                 "the checkpoint holds a pickled object, which could run any code when it is loaded; "
-                "pass trust_pickle=True (to tailrace.torch.load: weights_only=False) if you know who wrote it; nothing "
-                "was loaded",
+                "pass trust_pickle=True if you know who wrote it; nothing was loaded",
             )
         maker = _MAKERS.get(kind)
         if maker is None:
