@@ -213,7 +213,7 @@ def _compare(
             putter = _putter(target, i) if isinstance(target, list) else None
             _compare(member, target[i], (*path, i), plan, putter, trust)
         return None
-    if hasattr(type(target), "state_dict"):  # a model or an optimizer
+    if hasattr(type(target), "state_dict") and not _tree.holds_pickle(node):  # a model, and not saved as one
         plan.differences.append(f"{_tree.path_text(path)} is a {type(target).__qualname__} here: give its state_dict()")
     elif _has_array(node) or _holds_array(target):
         plan.differences.append(f"{_tree.path_text(path)} holds arrays on one side only, or in another container")

@@ -33,6 +33,15 @@ def test_a_model_in_place_of_its_state_is_told_what_to_give(tmp_path: Path) -> N
         tailrace.torch.load(tmp_path / "f", into={"model": model})
 
 
+def test_a_scheduler_that_was_pickled_takes_the_place_of_the_one_that_is_there(tmp_path: Path) -> None:
+    parameters = [torch.nn.Parameter(torch.ones(2))]
+    saved, live = (torch.optim.lr_scheduler.StepLR(torch.optim.SGD(parameters), 1 + n) for n in range(2))
+    tailrace.torch.save({"scheduler": saved, "t": torch.ones(2)}, tmp_path / "f", pickle=True)
+    state = {"scheduler": live, "t": torch.zeros(2)}
+    tailrace.torch.load(tmp_path / "f", into=state, weights_only=False)
+    assert state["t"].tolist() == [1, 1] and state["scheduler"].step_size == 1
+
+
 def test_a_tensor_that_is_not_there_is_told_with_the_nearest_and_asking_reads_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
