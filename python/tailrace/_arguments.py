@@ -54,17 +54,25 @@ def checked(text: Any, name: str, intact: str) -> str:
 def number(value: Any, name: str, intact: str, most: int = (1 << 64) - 1) -> int:
     """An integer from 0 to `most`; numpy's integers count. Raises Error (invalid argument) for
     anything else."""
+    found: int | None = None
     try:
         found = operator.index(value)
+        given = str(found)
     except TypeError:
-        found = -1
-    if not 0 <= found <= most:
-        # A state, for example, if arguments are in the wrong order, would fill pages.
-        given = repr(value) if value is None or isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
+        given = _short(value)
+    if found is None or not 0 <= found <= most:
         raise Error(
             Code.INVALID_ARGUMENT, f"{name}: {given} is given, where a number from 0 to {most} is needed; {intact}"
         )
     return found
+
+
+def _short(value: Any) -> str:
+    """The value, or its type alone. A state, if arguments are in the wrong order, would fill pages."""
+    if value is None or isinstance(value, (float, str)):
+        return repr(value)
+    kind = type(value)
+    return f"a {kind.__qualname__}" if kind.__module__ == "builtins" else f"a {kind.__module__}.{kind.__qualname__}"
 
 
 def step_of(path: str) -> int:

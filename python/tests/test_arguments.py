@@ -134,7 +134,9 @@ def test_what_is_no_number_is_refused_by_name(wrong: Any, tmp_path: Path) -> Non
 
 
 def test_a_state_in_place_of_a_step_is_told_by_its_type_alone(tmp_path: Path) -> None:
+    states: list[tuple[Any, str]] = [({"u": np.zeros(3)}, "a dict"), (np.zeros(3), "a numpy.ndarray")]
+    numbers: list[tuple[Any, str]] = [(1.5, "1.5"), ("1", "'1'"), (-1, "-1"), (np.int64(-2), "-2")]
     with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
-        for wrong, shown in (({"u": np.zeros(3)}, "a dict"), (np.zeros(3), "a ndarray"), (1.5, "1.5"), ("1", "'1'")):
+        for wrong, shown in (*states, *numbers):
             with pytest.raises(ValueError, match=f"^step: {shown} is given, where a number from 0 to [0-9]+ is needed"):
                 session.save(wrong, 1)
