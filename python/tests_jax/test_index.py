@@ -100,3 +100,13 @@ def test_an_index_that_no_save_writes_is_corrupt(index: Any, tmp_path: Path, mon
 def test_keys_of_several_kinds_in_one_container_are_a_dict() -> None:
     entries = [_leaves.Entry((("s", 0),), "empty"), _leaves.Entry((("a", "name"),), "empty")]
     assert _leaves.nested(entries, [1, 2]) == {0: 1, "name": 2}
+
+
+def test_a_leaf_in_a_leaf_is_told_whichever_comes_first() -> None:
+    outer, inner = _leaves.Entry((("d", "a"),), "empty"), _leaves.Entry((("d", "a"), ("d", "b")), "empty")
+    for entries, told in (
+        ([outer, inner], r"\['a'\]\['b'\] lies within"),
+        ([inner, outer], r"\['a'\] lies .* has another"),
+    ):
+        with pytest.raises(Error, match=rf"the tree{told}"):
+            _leaves.nested(entries, [1, 2])

@@ -289,7 +289,7 @@ def nested(entries: list[Entry], values: list[Any]) -> Any:
 
 
 def _no_tree(entry: Entry) -> Error:
-    return Error(Code.CORRUPT, f"{entry.text} is a leaf, and has another one in it; nothing was read")
+    return Error(Code.CORRUPT, f"{entry.text} lies within another leaf, or has another one in it; nothing was read")
 
 
 @dataclasses.dataclass
