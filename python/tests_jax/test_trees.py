@@ -356,10 +356,16 @@ def test_shardings_are_taken_by_their_names(tmp_path: Path) -> None:
     assert found["w"].sharding == rows and found["v"].sharding == columns
     assert tailrace.jax.restore(tmp_path, state, shardings={"w": rows, "v": None})["w"].sharding == rows
     for shardings, why in (
-        ({"w": rows, "x": columns}, r"the tree\['v'\] has none; the tree\['x'\] is not in the target"),
-        ([rows, columns], r"the tree\['v'\] has none; .*; the tree\['0'\] is not in the target; the tree\['1'\] is"),
-        ({"w": rows}, r"the tree\['v'\] has none"),
-        ({"w": {"a": rows}, "v": columns}, r"the tree\['w'\] has none; the tree\['w'\]\['a'\] is not in the target"),
+        ({"w": rows, "x": columns}, r"the tree\['v'\] has no sharding; the tree\['x'\] is not in the target"),
+        (
+            [rows, columns],
+            r"the tree\['v'\] has no sharding; .*; the tree\['0'\] is not in the target; the tree\['1'\] is",
+        ),
+        ({"w": rows}, r"the tree\['v'\] has no sharding"),
+        (
+            {"w": {"a": rows}, "v": columns},
+            r"the tree\['w'\] has no sharding; the tree\['w'\]\['a'\] is not in the target",
+        ),
     ):
         with pytest.raises(Error, match=f"the shardings do not fit the target: {why}.*nothing was restored") as caught:
             tailrace.jax.restore(tmp_path, state, shardings=shardings)

@@ -224,7 +224,7 @@ def _spread(shardings: Any, names: list[tuple[str, ...]]) -> list[Any]:
     leaves, _ = _leaves.taken_apart(shardings, _NOTHING, lambda leaf: leaf is None)
     found = {_leaves.names_of(path): sharding for path, sharding in leaves}
     known = set(names)
-    differences = [f"{_leaves.text_of(one)} has none" for one in names if one not in found]
+    differences = [f"{_leaves.text_of(one)} has no sharding" for one in names if one not in found]
     differences += [
         f"{_leaves.text_of(one)} is not in the target"
         for one, sharding in found.items()
