@@ -338,7 +338,10 @@ def test_shardings_without_a_target_must_fit(tmp_path: Path) -> None:
     tailrace.jax.save(tmp_path, {"w": jnp.ones((4, 4)), "v": jnp.ones(4), "s": 1})
     flat, both = NamedSharding(states.mesh(4), P("x")), NamedSharding(states.mesh(2, 2), P("x", "y"))
     for shardings, why in (
-        ({"wrong": flat}, r"the tree\['wrong'\], for which there is a sharding, is not in the checkpoint"),
+        (
+            {"wrong": flat, "more": [flat, flat]},
+            r"not in the checkpoint: the tree\['more'\]\['0'\]; the tree\['more'\]\['1'\]; the tree\['wrong'\];",
+        ),
         ({"w": 3}, r"the tree\['w'\] is given 3 as its sharding"),
         (both, r"the tree\['v'\] of shape \(4,\) cannot be sharded so"),
     ):

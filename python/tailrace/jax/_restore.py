@@ -244,8 +244,10 @@ def _without_target(entries: list[_leaves.Entry], shardings: Any) -> list[_Wante
     if shardings is not None and one is None:
         for path, sharding in _leaves.taken_apart(shardings, _NOTHING)[0]:
             by_name[_leaves.names_of(path)] = sharding
-        for names in by_name.keys() - {entry.names for entry in entries}:
-            raise ValueError(f"{_leaves.text_of(names)}, for which there is a sharding, is not in the checkpoint")
+        known = {entry.names for entry in entries}
+        unknown = [_leaves.text_of(names) for names in by_name if names not in known]
+        if unknown:
+            raise ValueError(f"there are shardings for what is not in the checkpoint: {_listed(unknown)}")
     wanted = []
     for entry in entries:
         sharding = by_name.get(entry.names, one)
