@@ -145,8 +145,8 @@ def own_group(owner: object, process_group: dist.ProcessGroup | None = None) -> 
 def _telling_of_a_wait(ranks: int) -> Iterator[None]:
     """Warns of a wait that may never end, because ranks do not make what this one makes."""
     told = (
-        f"this rank has waited {_PATIENT_SECONDS:g} s for others of {ranks} ranks: what it makes for saving is made on "
-        "all of them (StorageWriter.alone(path) is for a rank that saves by itself)"
+        f"this rank has waited {_PATIENT_SECONDS:g} s for others of {ranks} ranks. A StorageWriter, an install() or a "
+        "Stopping has to be made on all of them. A rank that saves by itself makes StorageWriter.alone(path)"
     )
     timer = threading.Timer(_PATIENT_SECONDS, warnings.warn, (told, RuntimeWarning))
     timer.daemon = True
