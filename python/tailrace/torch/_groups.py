@@ -155,3 +155,4 @@ def _telling_of_a_wait(ranks: int) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        timer.join()
