@@ -1,4 +1,4 @@
-"""How a benchmark that has started processes ends: with them, also when it is told to end early."""
+"""A benchmark that is told to end early ends the processes that it has started, too."""
 
 import signal
 import sys

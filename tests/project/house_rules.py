@@ -220,7 +220,7 @@ def nothing_is_left_open(tree):
 # Tables, quotations and pictures keep their lines, and so does code.
 NO_PROSE = re.compile(r"[|<>!]|    |\[[\w.-]+\]: ")
 BEGINS_A_LINE = re.compile(r" *([-*#|]|\d+\.) ?")
-MOST_SHORT = 60  # columns of a line that the next one could have gone on with
+MOST_SHORT = 60  # a line that is no longer with the next line's first word could have had that word
 
 
 def prose_keeps_its_columns(tree):
