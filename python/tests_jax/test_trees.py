@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
 import sys
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from processes import KILLED, run
 import tailrace
 import tailrace.jax
 from tailrace import Code, Error
+from tailrace.jax import _save
 
 P = PartitionSpec
 
@@ -39,6 +42,19 @@ def test_a_failure_that_nobody_asked_for_is_told_when_the_program_ends(tmp_path:
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("nobody asked for its result") == 1, ended.stderr
     assert tailrace.jax.latest_step(tmp_path / "good") == 3
+
+
+def test_a_failed_save_that_nobody_asks_for_keeps_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_save, "_untold", type(_save._untold)())
+    (tmp_path / "file").touch()
+    saver = tailrace.jax.Saver()
+    saver.async_save(tmp_path / "file", {"w": np.ones(2)}, step=1)
+    _save._thread.submit(int).result()  # so the save has ended
+    assert len(_save._untold) == 1
+    kept = weakref.ref(saver)
+    del saver
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_pytree_is_no_tree_of_sessions_and_the_error_says_what_restores_it(tmp_path: Path) -> None:

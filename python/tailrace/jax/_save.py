@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import functools
 import itertools
 import os
 import threading
@@ -37,6 +38,7 @@ from tailrace.jax import _leaves, _pieces
 from tailrace.jax._processes import Operation, raise_told
 
 _INTACT = "nothing was saved"
+_NOBODY_ASKED = "an asynchronous save has failed, and nobody asked for its result"
 _DIRECTORY_SECONDS = 600
 _LOOK_SECONDS = 0.005
 
@@ -66,12 +68,9 @@ class Save:
     def __init__(self, future: Future[None]) -> None:
         self._future = future
         self._told = False  # how it ended
-        _untold.add(self)
-        future.add_done_callback(self._drop_if_well)
-
-    def _drop_if_well(self, future: Future[None]) -> None:
-        if future.exception() is None:
-            _untold.discard(self)
+        self._number = next(_numbers)
+        _untold[self._number] = []
+        future.add_done_callback(functools.partial(_note, self._number))
 
     def done(self) -> bool:
         return self._future.done()
@@ -84,22 +83,33 @@ class Save:
         finally:
             self._told = self._future.done()
             if self._told:
-                _untold.discard(self)
+                _untold.pop(self._number, None)
 
     def _end(self) -> None:
         failure = self._future.exception()
-        _untold.discard(self)
+        _untold.pop(self._number, None)
         if failure is not None and not self._told:
-            warnings.warn(f"an asynchronous save has failed, and nobody asked for its result: {failure}", stacklevel=4)
+            warnings.warn(f"{_NOBODY_ASKED}: {failure}", stacklevel=4)
 
 
-_untold: set[Save] = set()  # those that run, and those that have failed and were not told
+# Saves that run, and those that have failed and were not told. Of the latter the sentence, since the exception would
+# keep the copy of the tree.
+_untold: dict[int, list[str]] = {}
+_numbers = itertools.count()
+
+
+def _note(number: int, future: Future[None]) -> None:
+    failure = future.exception()
+    if failure is None:
+        _untold.pop(number, None)
+    else:
+        _untold.get(number, []).append(str(failure))
 
 
 @atexit.register  # comes after the thread of the saves has ended
 def _tell_at_exit() -> None:
-    for save in tuple(_untold):
-        save._end()
+    for why in itertools.chain.from_iterable(_untold.values()):
+        warnings.warn(f"{_NOBODY_ASKED}: {why}", stacklevel=2)
 
 
 class Saver:
