@@ -88,7 +88,8 @@ class File {
 
     // Reserves space for [offset, offset + bytes) and makes the file at least that long. So later
     // writes there neither extend it nor run out of space. unsupported if the file system cannot do
-    // that; writing still works.
+    // that; writing still works. After another failure a part may be reserved, until the file is
+    // removed.
     virtual Status reserve(uint64_t offset, uint64_t bytes) = 0;
 
     virtual Status truncate(uint64_t bytes) = 0;

@@ -21,8 +21,6 @@ Descriptor open_descriptor(const std::string& path, int flags, int above, mode_t
 
 int reserve_space(int file, uint64_t offset, uint64_t bytes) {
     constexpr uint64_t piece = uint64_t{64} << 20;
-    struct stat before {};
-    if (fstat(file, &before) != 0) return errno;
     const uint64_t end = offset + bytes;
     for (uint64_t at = offset; at < end;) {
         const uint64_t length = std::min(piece, end - at);
@@ -32,10 +30,7 @@ int reserve_space(int file, uint64_t offset, uint64_t bytes) {
             at += length;
             continue;
         }
-        const int error = errno;
-        if (error == EINTR) continue;
-        if (at > offset) (void)!ftruncate(file, before.st_size);
-        return error;
+        if (errno != EINTR) return errno;
     }
     return 0;
 }

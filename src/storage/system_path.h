@@ -54,8 +54,9 @@ Descriptor open_or_create(const std::string& path, int flags,
                           const std::function<Descriptor(const std::string&, int)>& open,
                           std::chrono::milliseconds pause = std::chrono::milliseconds(1));
 
-// Reserves the space of [offset, offset + bytes); the file is at least so long then. 0 or an errno value, and
-// the file's length is as before. In pieces, because a file system in memory begins a piece anew after each
+// Reserves the space of [offset, offset + bytes); the file is at least so long then. 0, or an errno value:
+// then a part may be reserved. It is not given back, because others may have written to the file meanwhile,
+// and a cut would take their data. In pieces, because a file system in memory begins a piece anew after each
 // signal.
 int reserve_space(int file, uint64_t offset, uint64_t bytes);
 // The space of the file's first bytes. Where the file system cannot reserve, zeros are written.
