@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "aggregate/watched_storage.h"
 #include "base/log.h"
 #include "catalog/catalog.h"
 #include "doubles/faulty_storage.h"
@@ -210,6 +211,34 @@ TEST(DirectEpochTest, HeadsLieInFrontOfTheDataWhereTheRanksLeaveRoom) {
         }
         EXPECT_EQ(head_end <= data_start, room == 1);
     }
+}
+
+// Not from the file's beginning, where other ranks write.
+TEST(DirectEpochTest, EachRankReservesItsOwnRunBeforeItWritesThere) {
+    std::mt19937_64 random(7);
+    std::vector<RankData> data;
+    for (uint64_t bytes : {uint64_t{5000}, uint64_t{1} << 20, uint64_t{300000}})
+        data.push_back({{{"a", bytes, {}}}, {random_bytes(random, bytes)}, {}});
+    WatchedStorage storage(std::make_shared<MemoryStorage>());
+    auto begun = DirectEpoch::begin(storage, settings_of(3, 1));
+    ASSERT_TRUE(begun.ok());
+    const size_t before = storage.calls().size();
+    const auto written = write_ranks(storage, **begun, data, {});
+    ASSERT_TRUE(written.ok());
+    std::vector<std::pair<uint64_t, uint64_t>> runs, reserved;
+    for (uint32_t rank = 0; rank < 3; ++rank)
+        runs.emplace_back(std::get<DirectRank>((*written)[rank]).file_offsets[0],
+                          lay_out_regions(data[rank].regions, 1)->runs[0].bytes);
+    const auto calls = storage.calls();
+    for (size_t i = before; i < calls.size(); ++i) {
+        const WatchedCall& call = calls[i];
+        if (call.what == "reserve") reserved.emplace_back(call.offset, call.bytes);
+        if (call.what != "write") continue;
+        ASSERT_FALSE(reserved.empty());
+        EXPECT_GE(call.offset, reserved.back().first);
+        EXPECT_LE(call.offset + call.bytes, reserved.back().first + reserved.back().second);
+    }
+    EXPECT_EQ(reserved, runs);
 }
 
 class OneRankTest : public testing::Test {
