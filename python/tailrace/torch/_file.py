@@ -69,7 +69,7 @@ def save(
     # save out. Then the file takes its name. The next save removes what a killed save has left.
     place = target + ".unfinished"
     _take(place, target)
-    epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
+    epoch = _begin(place)
     try:
         (written,) = epoch.paths
         start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
@@ -82,6 +82,16 @@ def save(
         # Under the lock. Afterwards the directory may belong to another save.
         shutil.rmtree(place, ignore_errors=True)
         epoch.close()
+
+
+def _begin(place: str) -> _core.DirectEpoch:
+    try:
+        return _core.DirectEpoch(place, "tailrace", 0, 1, 1)
+    except Error as error:
+        if error.code is not Code.BUSY:  # then it is another save's
+            with contextlib.suppress(OSError):
+                os.rmdir(place)
+        raise
 
 
 def _give_name(made: str, target: str) -> None:
