@@ -37,7 +37,8 @@ class Code(enum.IntEnum):
 _PATH = re.compile(r"'([^']*/[^']*)'|(?<![\w'\"(.])(/[^\s:;,']+)")
 _REGION = re.compile(r"region '[^']*'")  # a region's name may have slashes, too
 _OFFSET = re.compile(r"\bat (?:offset|byte) (\d+)")
-_INTACT = re.compile(r"(?:^|[;.] )([^;.]*\b(?:intact|nothing was \w+|left as it is|was left)\b[^;.]*)", re.I)
+# Up to the reason behind it, if there is one.
+_INTACT = re.compile(r"(?:^|[;.] )([^;.]*\b(?:intact|nothing was \w+|left as it is|was left)\b[^;.:]*)", re.I)
 
 
 class Error(Exception):
