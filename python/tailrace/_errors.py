@@ -145,6 +145,18 @@ def about(path: str) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def older_is_intact() -> Iterator[None]:
+    """For work in which what was there before is not touched: a failure whose sentence does not say what is left intact
+    says so."""
+    try:
+        yield
+    except Error as error:
+        if error.intact is not None:
+            raise
+        raise Error(error.code, f"{error}; what was there is intact") from error
+
+
 def code_of_writing(error: OSError) -> Code:
     """The code of a failure to write."""
     return Code.NO_SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else Code.IO_ERROR

@@ -62,6 +62,7 @@ def check(
             ((error, _),) = error.failures.values()
         assert isinstance(error, tailrace.Error) and error.code is tailrace.Code.NO_SPACE, error
         assert error.path is not None and Path(error.path).is_relative_to(place), error
+        assert error.intact is not None, error
         assert committed() == before and load() == newest
     save(3)
     assert load() == 3
@@ -249,5 +250,5 @@ def test_a_save_that_can_write_nothing_leaves_nothing_behind(tmp_path: Path) -> 
             tailrace.torch.save(state_of(2), tmp_path / "state")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert caught.value.code is tailrace.Code.NO_SPACE
+    assert caught.value.code is tailrace.Code.NO_SPACE and caught.value.intact == "what was there is intact"
     assert os.listdir(tmp_path) == ["state"] and step_of(tailrace.torch.load(tmp_path / "state")) == 1
