@@ -37,7 +37,8 @@ class Code(enum.IntEnum):
 _PATH = re.compile(r"'([^']*/[^']*)'|(?<![\w'\"(.])(/[^\s:;,']+)")
 _REGION = re.compile(r"region '[^']*'")  # a region's name may have slashes, too
 _OFFSET = re.compile(r"\bat (?:offset|byte) (\d+)")
-_INTACT = re.compile(r"(?:^|[;.] )([^;.]*\b(?:intact|nothing was \w+|left as it is|was left)\b[^;.]*)", re.I)
+# Up to the reason behind it, if there is one.
+_INTACT = re.compile(r"(?:^|[;.] )([^;.]*\b(?:intact|nothing was \w+|left as it is|was left)\b[^;.:]*)", re.I)
 
 
 class Error(Exception):
@@ -142,6 +143,18 @@ def about(path: str) -> Iterator[None]:
             if isinstance(error, SystemCallError):
                 error.filename = path
         raise
+
+
+@contextlib.contextmanager
+def older_is_intact() -> Iterator[None]:
+    """For work in which what was there before is not touched: a failure whose sentence does not say what is left intact
+    says so."""
+    try:
+        yield
+    except Error as error:
+        if error.intact is not None:
+            raise
+        raise Error(error.code, f"{error}; what was there is intact") from error
 
 
 def code_of_writing(error: OSError) -> Code:

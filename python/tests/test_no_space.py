@@ -6,6 +6,7 @@ The file system is a small tmpfs, in a mount namespace that goes with the proces
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,7 @@ def check(
             ((error, _),) = error.failures.values()
         assert isinstance(error, tailrace.Error) and error.code is tailrace.Code.NO_SPACE, error
         assert error.path is not None and Path(error.path).is_relative_to(place), error
+        assert error.intact is not None, error
         assert committed() == before and load() == newest
     save(3)
     assert load() == 3
@@ -237,3 +239,16 @@ def test_a_full_file_system_is_an_error_and_the_next_save_works(tmp_path: Path) 
     command = [*mounted, sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_save_that_can_write_nothing_leaves_nothing_behind(tmp_path: Path) -> None:
+    tailrace.torch.save(state_of(1), tmp_path / "state")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(tailrace.Error) as caught:
+            tailrace.torch.save(state_of(2), tmp_path / "state")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.code is tailrace.Code.NO_SPACE and caught.value.intact == "what was there is intact"
+    assert os.listdir(tmp_path) == ["state"] and step_of(tailrace.torch.load(tmp_path / "state")) == 1

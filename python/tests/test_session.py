@@ -366,6 +366,11 @@ def test_an_error_says_where_and_what_is_intact(tmp_path: Path) -> None:
         "writing 4096 bytes at offset 512 of '/a b/c': No space; earlier epochs are intact",
     )
     assert (error.path, error.offset, error.intact) == ("/a b/c", 512, "earlier epochs are intact")
+    error = tailrace.Error(
+        tailrace.Code.IO_ERROR,
+        "epoch 0 of run 1 was not committed; earlier epochs are intact: syncing '/a b/c.d': Input/output error",
+    )
+    assert (error.path, error.intact) == ("/a b/c.d", "earlier epochs are intact")
 
 
 def test_other_threads_run_while_a_call_copies_and_waits(settings: Settings) -> None:

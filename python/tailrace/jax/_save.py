@@ -33,7 +33,7 @@ import jax
 import numpy as np
 
 from tailrace import _arguments, _core, _layout
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, older_is_intact
 from tailrace.jax import _leaves, _pieces
 from tailrace.jax._processes import Operation, raise_told
 
@@ -224,7 +224,8 @@ class Saver:
                 try:
                     if self.waits_for_directory:
                         _wait_for(place)
-                    epoch = _core.DirectEpoch(place, self._name, _number(place, step), self._files, ranks)
+                    with older_is_intact():
+                        epoch = _core.DirectEpoch(place, self._name, _number(place, step), self._files, ranks)
                     answers = self._places(told, epoch)
                 except Exception as error:
                     failure, answers = error, [operation.sentence_of(error)] * operation.size
@@ -234,7 +235,8 @@ class Saver:
             written: list[Any] = []
             try:
                 for i, (pieces, place_of_slot) in enumerate(zip(staged.slots, answer, strict=True)):
-                    entry = self._write(first + i, ranks, pieces, tail if i == 0 else [], *place_of_slot)
+                    with older_is_intact():
+                        entry = self._write(first + i, ranks, pieces, tail if i == 0 else [], *place_of_slot)
                     written.append([shapes[i], entry])
             except Exception as error:
                 failure = error

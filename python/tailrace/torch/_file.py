@@ -22,7 +22,7 @@ import torch
 
 from tailrace import _arguments, _checkpoint, _core, _leaves, _restore, _tree
 from tailrace._checkpoint import read
-from tailrace._errors import Code, Error, code_of_writing
+from tailrace._errors import Code, Error, code_of_writing, older_is_intact
 from tailrace.torch import _durable
 
 _MOST_TRIES = 5  # to map a file that is replaced all the time
@@ -69,19 +69,31 @@ def save(
     # save out. Then the file takes its name. The next save removes what a killed save has left.
     place = target + ".unfinished"
     _take(place, target)
-    epoch = _core.DirectEpoch(place, "tailrace", 0, 1, 1)
+    with older_is_intact():
+        epoch = _begin(place)
     try:
         (written,) = epoch.paths
         start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
         addresses = [leaf.address for leaf in leaves.values()]
-        crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
-        entry = (regions, crcs, [start], [(_tree.SKELETON, skeleton)])
-        epoch.commit([entry], _core.CheckedArrays.check([regions]))
+        with older_is_intact():
+            crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
+            entry = (regions, crcs, [start], [(_tree.SKELETON, skeleton)])
+            epoch.commit([entry], _core.CheckedArrays.check([regions]))
         _give_name(written.removesuffix(".unfinished"), target)
     finally:
         # Under the lock. Afterwards the directory may belong to another save.
         shutil.rmtree(place, ignore_errors=True)
         epoch.close()
+
+
+def _begin(place: str) -> _core.DirectEpoch:
+    try:
+        return _core.DirectEpoch(place, "tailrace", 0, 1, 1)
+    except Error as error:
+        if error.code is not Code.BUSY:  # then it is another save's
+            with contextlib.suppress(OSError):
+                os.rmdir(place)
+        raise
 
 
 def _give_name(made: str, target: str) -> None:

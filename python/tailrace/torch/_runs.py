@@ -22,7 +22,7 @@ from typing import Any
 import torch.distributed as dist
 
 from tailrace import _core, _layout, _leaves
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, older_is_intact
 from tailrace.torch import _among
 
 Shape = tuple[str, int, _leaves.Piece | None]
@@ -130,11 +130,12 @@ def write(
     how = (threads, buffer_bytes, 0 if threading.current_thread() is threading.main_thread() else 10)
     entry: Any = None
     try:
-        if is_open:
-            crcs = _core.write_runs(shapes, addresses, places, *how)
-            entry = (shapes, crcs, told.runs, tail)
-        else:
-            entry = _core.write_stream(rank, ranks, shapes, tail, addresses, told.head, places, *how)
+        with older_is_intact():
+            if is_open:
+                crcs = _core.write_runs(shapes, addresses, places, *how)
+                entry = (shapes, crcs, told.runs, tail)
+            else:
+                entry = _core.write_stream(rank, ranks, shapes, tail, addresses, told.head, places, *how)
     except BaseException as error:
         failure = error
     whys = _among.gather(group, None if failure is None else str(failure))

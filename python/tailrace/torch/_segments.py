@@ -32,7 +32,7 @@ import torch.distributed as dist
 
 from tailrace import _arguments, _checkpoint, _core, _leaves, _mapping, _restore, _tree
 from tailrace._checkpoint import Checkpoint
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, older_is_intact
 from tailrace.torch import _among, _groups, _runs
 from tailrace.torch._staging import AsyncStager
 from tailrace.torch.stopping import Stopping
@@ -196,7 +196,8 @@ class Writer:
             try:
                 if rank == 0:
                     number = _arguments.step_of(job.place)
-                    epoch = _core.DirectEpoch(job.place, self._job, number, self._files, ranks)
+                    with older_is_intact():
+                        epoch = _core.DirectEpoch(job.place, self._job, number, self._files, ranks)
                     tail.append((INDEX, json.dumps({"segments": owners}).encode()))
                 leaves = {
                     name: _leaves.to_save(a, name) for part in job.parts.values() for name, a in part.arrays.items()

@@ -40,7 +40,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from tailrace import _arguments, _core, _leaves
-from tailrace._errors import Code, Error
+from tailrace._errors import Code, Error, older_is_intact
 from tailrace.torch import _byte_entries, _groups, _metadata, _native, _runs
 from tailrace.torch._staging import AsyncStager
 
@@ -285,7 +285,9 @@ class StorageWriter(_Writer, _Stager):
         earlier = _unfinished.get(real)
         if earlier is not None:
             earlier._give_up_what_has_failed()
-        save.epoch = _core.DirectEpoch(save.place, self._name, _arguments.step_of(save.place), self._files, save.ranks)
+        number = _arguments.step_of(save.place)
+        with older_is_intact():
+            save.epoch = _core.DirectEpoch(save.place, self._name, number, self._files, save.ranks)
         _unfinished[real] = self
         if any(plan.items for plan in plans):  # cached plans are empty
             self._room = _metadata.bytes_about(plans)
