@@ -197,17 +197,16 @@ def load(
         return torch.load(place, map_location=map_location, weights_only=weights_only, mmap=mmap)
     move = map_location if callable(map_location) else None
     device = _device("cpu" if move else map_location, place)
-    if into is None and mmap:
-        loaded = _load_mapped(place, not weights_only, device, bool(verify))
-        return loaded if move is None else _Moved(move).tree(loaded)
-    with read(place) as checkpoint:
-        if into is not None:
-            with _in_words_of_load():
-                plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only, **how)
-            _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
-            return _finish(plan, into)
-        with _in_words_of_load():
-            loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
+    with _in_words_of_load():
+        if into is None and mmap:
+            loaded = _load_mapped(place, not weights_only, device, bool(verify))
+        else:
+            with read(place) as checkpoint:
+                if into is not None:
+                    plan = _restore.compare(checkpoint.skeleton, into, f"'{place}'", not weights_only, **how)
+                    _restore.read_in_place(checkpoint._reader, checkpoint.rank, plan)
+                    return _finish(plan, into)
+                loaded = checkpoint._load(checkpoint.skeleton, not weights_only, device)
     return loaded if move is None else _Moved(move).tree(loaded)
 
 
@@ -220,8 +219,7 @@ def _load_mapped(place: str, trust_pickle: bool, device: torch.device, verify: b
                 if error.code is Code.BUSY and tries_left > 0:  # a save has replaced the file meanwhile
                     continue
                 raise
-            with _in_words_of_load():
-                return checkpoint._load(checkpoint.skeleton, trust_pickle, device, mapped)
+            return checkpoint._load(checkpoint.skeleton, trust_pickle, device, mapped)
     raise AssertionError("unreachable")
 
 
