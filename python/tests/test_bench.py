@@ -7,11 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
+from told_to_end import ended_at_work
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_llm.py"
 sys.path.insert(0, str(BENCH.parent))
@@ -44,17 +43,10 @@ def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
 
 def test_who_ends_the_benchmark_ends_its_ranks(tmp_path: Path) -> None:
     sizes = ["--layers", "1", "--hidden", "64", "--vocabulary", "500", "--rounds", "1000000"]
-    with subprocess.Popen([sys.executable, BENCH, *sizes, "--directory", tmp_path]) as started:
-        while not list(tmp_path.glob("bench-llm-*/*")):  # then they are at work
-            assert started.poll() is None
-            time.sleep(0.05)
-        family = psutil.Process(started.pid).children(recursive=True)
-        assert len(family) >= 2
-        started.terminate()
-        code = started.wait()
-    _, left = psutil.wait_procs(family, timeout=20)
-    for process in left:
-        process.kill()
+    code, family, left = ended_at_work(
+        [sys.executable, BENCH, *sizes, "--directory", tmp_path], lambda: list(tmp_path.glob("bench-llm-*/*"))
+    )
+    assert len(family) >= 2
     assert (code, left, list(tmp_path.iterdir())) == (128 + signal.SIGTERM, [], [])
 
 

@@ -6,14 +6,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
-
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_jax.py"
-sys.path.insert(0, str(BENCH.parent))
+sys.path[:0] = [str(BENCH.parent), str(Path(__file__).parents[1] / "tests")]
 import bench_jax  # noqa: E402
+from told_to_end import ended_at_work  # noqa: E402
 
 
 def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
@@ -39,17 +37,10 @@ def test_every_way_gives_back_what_was_saved(tmp_path: Path) -> None:
 
 def test_who_ends_the_benchmark_ends_its_processes(tmp_path: Path) -> None:
     sizes = ["--layers=1", "--hidden=64", "--vocabulary=512", "--rounds=1000000"]
-    with subprocess.Popen([sys.executable, BENCH, *sizes, "--directory", tmp_path]) as started:
-        while not list(tmp_path.glob("bench-jax-*/*")):  # then they are at work
-            assert started.poll() is None
-            time.sleep(0.05)
-        family = psutil.Process(started.pid).children()
-        assert len(family) == bench_jax.PROCESSES
-        started.terminate()
-        code = started.wait()
-    _, left = psutil.wait_procs(family, timeout=20)
-    for process in left:
-        process.kill()
+    code, family, left = ended_at_work(
+        [sys.executable, BENCH, *sizes, "--directory", tmp_path], lambda: list(tmp_path.glob("bench-jax-*/*"))
+    )
+    assert len(family) == bench_jax.PROCESSES
     assert (code, left, list(tmp_path.iterdir())) == (128 + signal.SIGTERM, [], [])
 
 

@@ -1,0 +1,28 @@
+"""A program that is told to end while its processes are at work. The tests of tailrace.jax use it, too."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+
+
+def ended_at_work(
+    command: Sequence[Any], is_at_work: Callable[[], Any]
+) -> tuple[int, list[psutil.Process], list[psutil.Process]]:
+    """Sends SIGTERM to a program as soon as is_at_work() says so. Returns its exit code, the processes that it had
+    started, and those of them that lived on. The latter are killed."""
+    with subprocess.Popen(command) as started:
+        while not is_at_work():
+            assert started.poll() is None
+            time.sleep(0.05)
+        family = psutil.Process(started.pid).children(recursive=True)
+        started.terminate()
+        code = started.wait()
+    _, left = psutil.wait_procs(family, timeout=20)
+    for process in left:
+        process.kill()
+    return code, family, left
