@@ -14,8 +14,8 @@
 #include "aggregate/aggregator.h"
 #include "aggregate/faults_fixture.h"
 #include "aggregate/seeds.h"
-#include "aggregate/watched_storage.h"
 #include "doubles/faulty_storage.h"
+#include "doubles/watched_storage.h"
 #include "transport/in_process.h"
 
 namespace tailrace::internal {

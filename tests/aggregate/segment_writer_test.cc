@@ -7,9 +7,9 @@
 #include <random>
 
 #include "aggregate/cluster.h"
-#include "aggregate/watched_storage.h"
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
+#include "doubles/watched_storage.h"
 
 namespace tailrace::internal {
 namespace {

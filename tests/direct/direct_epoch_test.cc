@@ -8,11 +8,11 @@
 #include <cstring>
 #include <random>
 
-#include "aggregate/watched_storage.h"
 #include "base/log.h"
 #include "catalog/catalog.h"
 #include "doubles/faulty_storage.h"
 #include "doubles/memory_storage.h"
+#include "doubles/watched_storage.h"
 #include "read/epoch_reader.h"
 #include "storage/forwarding_storage.h"
 
