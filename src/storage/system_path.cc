@@ -30,7 +30,9 @@ int reserve_space(int file, uint64_t offset, uint64_t bytes) {
             at += length;
             continue;
         }
-        if (errno != EINTR) return errno;
+        if (errno == EINTR) continue;
+        // The ranges of these callers are sound, so EINVAL is about the file system, as POSIX allows.
+        return errno == EINVAL || errno == ENOSYS ? EOPNOTSUPP : errno;
     }
     return 0;
 }

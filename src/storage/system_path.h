@@ -54,10 +54,11 @@ Descriptor open_or_create(const std::string& path, int flags,
                           const std::function<Descriptor(const std::string&, int)>& open,
                           std::chrono::milliseconds pause = std::chrono::milliseconds(1));
 
-// Reserves the space of [offset, offset + bytes); the file is at least so long then. 0, or an errno value:
-// then a part may be reserved. It is not given back, because others may have written to the file meanwhile,
-// and a cut would take their data. In pieces, because a file system in memory begins a piece anew after each
-// signal.
+// Reserves the space of [offset, offset + bytes), which is a range that a file can have; the file is at least
+// so long then. 0, or an errno value: EOPNOTSUPP where the file system cannot reserve, in whatever words it
+// says so. After any other one a part may be reserved. It is not given back, because others may have written
+// to the file meanwhile, and a cut would take their data. In pieces, because a file system in memory begins a
+// piece anew after each signal.
 int reserve_space(int file, uint64_t offset, uint64_t bytes);
 // The space of the file's first bytes. Where the file system cannot reserve, zeros are written.
 int reserve_or_fill(int file, uint64_t bytes);

@@ -80,5 +80,17 @@ TEST(ReserveSpaceTest, AFileWhoseSpaceIsRefusedIsNotCut) {
     EXPECT_EQ(std::filesystem::file_size(scratch / "file"), 100 * mebibyte);
 }
 
+// Some file systems that cannot reserve answer EINVAL. None of them is at hand, and Linux itself gives that
+// answer to an offset that is none.
+TEST(ReserveSpaceTest, AnInvalidArgumentMeansThatTheFileSystemCannot) {
+    const ScratchDirectory scratch;
+    const Descriptor file = open_descriptor(scratch / "file", O_RDWR | O_CREAT);
+    ASSERT_TRUE(file.valid());
+    constexpr uint64_t none = uint64_t{1} << 63;
+    ASSERT_EQ(fallocate(file.get(), 0, static_cast<off_t>(none), 4096), -1);
+    ASSERT_EQ(errno, EINVAL);
+    EXPECT_EQ(reserve_space(file.get(), none, 4096), EOPNOTSUPP);
+}
+
 }  // namespace
 }  // namespace tailrace::internal::test
