@@ -144,11 +144,11 @@ class Condition {
             lock.lock();
             return;
         }
+        // A wait without an end would be condition_variable::wait, which GCC 12 has given a new version. Then
+        // programs would not run with the C++ library of GCC 11, which is that of RHEL 9.
+        constexpr std::chrono::hours long_time(24);
         std::unique_lock<std::mutex> system_lock(lock.mutex_.mutex_, std::adopt_lock);
-        if (until)
-            condition_.wait_until(system_lock, *until);
-        else
-            condition_.wait(system_lock);
+        condition_.wait_until(system_lock, until.value_or(SteadyClock::now() + long_time));
         system_lock.release();
     }
     void notify(bool all) {
