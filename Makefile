@@ -43,7 +43,7 @@ help:
 	@echo '  make test-python   build the Python package and check it: ruff, mypy, stubs, tests (with PyTorch, in a'
 	@echo '                     virtual environment under ~/.cache/tailrace, made the first time)'
 	@echo '  make wheels        wheels of the Python package in build/wheels, each tested in a Debian without a compiler'
-	@echo '                     (root; PYTHONS="python3.11 python3.12", otherwise 3.10 to 3.14 where they are here)'
+	@echo '                     (root; PYTHONS="python3.11 python3.12", otherwise 3.10 to 3.14, the newest from a newer Debian)'
 	@echo '  make deb           Debian packages in build/deb, checked with lintian, and installed and tried in a Debian without'
 	@echo '                     a compiler (root, and a network for apt-get)'
 	@echo '  make bench-llm     checkpoints of a language model: tailrace beside torch.save, DCP and safetensors'
