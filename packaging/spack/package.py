@@ -32,7 +32,7 @@ class Tailrace(CMakePackage):
     depends_on("isa-l@2.30:")
     depends_on("liburing@2.3:", when="+io_uring")
     depends_on("nlohmann-json@3.11:")
-    depends_on("cli11@2.3:", when="+tools")
+    depends_on("cli11@2.1:", when="+tools")
     depends_on("mpi", when="+mpi")
     depends_on("python@3.10:", type="run", when="+tools")
 
