@@ -309,6 +309,10 @@ def _fill_from_torch_file(place: str, into: Any, weights_only: bool, how: Any) -
 def _target(path: Any) -> str:
     """The file's final path, behind all links. So everything beside it is on the same file system."""
     given = _arguments.path(path, "path", "nothing was saved")
+    if os.path.basename(given) in ("", ".", ".."):  # realpath would drop it, and "name/" become "name"
+        raise Error(
+            Code.INVALID_ARGUMENT, f"path: '{given}' names a directory, where a file is needed; nothing was saved"
+        )
     try:
         target = os.path.realpath(given)
     except FileNotFoundError:
