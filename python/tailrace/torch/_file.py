@@ -60,7 +60,7 @@ def save(
             _write_all(made, cast(Any, path))
         return
     target = _target(path)
-    threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
+    threads = _arguments.threads(threads, "nothing was saved")
     buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
     skeleton, arrays = _tree.encode(obj, pickle, with_views=True)
     leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
