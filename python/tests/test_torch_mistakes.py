@@ -70,3 +70,11 @@ def test_the_name_of_a_directory_is_refused(name: str, tmp_path: Path, monkeypat
     with pytest.raises(ValueError, match=f"^path: '{name}' names a directory, where .*; nothing was saved$"):
         tailrace.torch.save({"n": 1}, name)
     assert sorted(os.listdir()) == ["directory", "file"] and (tmp_path / "file").read_text() == "mine"
+
+
+def test_open_tells_a_file_of_torch_save_from_a_damaged_one(tmp_path: Path) -> None:
+    torch.save({"t": torch.ones(2)}, tmp_path / "f.pt")
+    said = r"f\.pt' is a file of torch\.save, .*: tailrace\.torch\.load and torch\.load open it, .*; nothing was read$"
+    with pytest.raises(tailrace.Error, match=said) as refused:
+        tailrace.torch.open(tmp_path / "f.pt")
+    assert refused.value.code is tailrace.Code.UNSUPPORTED

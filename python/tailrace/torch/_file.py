@@ -189,7 +189,7 @@ def load(
                 sentence = str(error).replace(f"'{copied}'", "the file object").replace(copied, "the file object")
                 raise Error(error.code, sentence) from None
     place = _arguments.path(path, "path", "nothing was loaded")
-    if _is_torch_file(place):
+    if is_torch_file(place):
         if verify is not None:
             raise Error(Code.UNSUPPORTED, f"'{place}': a file of torch.save has no checksums; nothing was loaded")
         if into is not None:
@@ -384,7 +384,7 @@ def _finish(plan: _restore.Plan, into: Any) -> Any:
     return into if plan.left_out is None else plan.left_out
 
 
-def _is_torch_file(path: str) -> bool:
+def is_torch_file(path: str) -> bool:
     try:
         # Opening a pipe would wait for somebody who writes into it. What is no file is refused by the core.
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
