@@ -51,8 +51,8 @@ def checked(text: Any, name: str, intact: str) -> str:
     return text
 
 
-def number(value: Any, name: str, intact: str, most: int = (1 << 64) - 1) -> int:
-    """An integer from 0 to `most`; numpy's integers count. Raises Error (invalid argument) for
+def number(value: Any, name: str, intact: str, most: int = (1 << 64) - 1, *, least: int = 0) -> int:
+    """An integer from `least` to `most`; numpy's integers count. Raises Error (invalid argument) for
     anything else."""
     found: int | None = None
     try:
@@ -60,11 +60,17 @@ def number(value: Any, name: str, intact: str, most: int = (1 << 64) - 1) -> int
         given = str(found)
     except TypeError:
         given = _short(value)
-    if found is None or not 0 <= found <= most:
+    if found is None or not least <= found <= most:
         raise Error(
-            Code.INVALID_ARGUMENT, f"{name}: {given} is given, where a number from 0 to {most} is needed; {intact}"
+            Code.INVALID_ARGUMENT,
+            f"{name}: {given} is given, where a number from {least} to {most} is needed; {intact}",
         )
     return found
+
+
+def threads(value: Any, intact: str) -> int:
+    """The number in the argument `threads`: there must be one that does the work."""
+    return number(value, "threads", intact, MOST_32, least=1)
 
 
 def _short(value: Any) -> str:

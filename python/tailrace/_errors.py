@@ -157,9 +157,28 @@ def older_is_intact() -> Iterator[None]:
         raise Error(error.code, f"{error}; what was there is intact") from error
 
 
+# As the core has them (src/base/status.cc). A test compares.
+_CODES = {
+    errno.ENOSPC: Code.NO_SPACE,
+    errno.EDQUOT: Code.NO_SPACE,
+    errno.EFBIG: Code.NO_SPACE,
+    errno.ENOENT: Code.NOT_FOUND,
+    errno.EEXIST: Code.ALREADY_EXISTS,
+    errno.EINVAL: Code.INVALID_ARGUMENT,
+    errno.ENAMETOOLONG: Code.INVALID_ARGUMENT,
+    errno.ENOTDIR: Code.INVALID_ARGUMENT,
+    errno.EISDIR: Code.INVALID_ARGUMENT,
+    errno.EOPNOTSUPP: Code.UNSUPPORTED,
+    errno.ENOSYS: Code.UNSUPPORTED,
+    errno.ENOMEM: Code.OUT_OF_MEMORY,
+    errno.EBUSY: Code.BUSY,
+    errno.EAGAIN: Code.BUSY,
+}
+
+
 def code_of_writing(error: OSError) -> Code:
-    """The code of a failure to write."""
-    return Code.NO_SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else Code.IO_ERROR
+    """The code of a failure to write: the core's for that errno."""
+    return Code.IO_ERROR if error.errno is None else _CODES.get(error.errno, Code.IO_ERROR)
 
 
 def sentence_of(error: BaseException) -> str:

@@ -15,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 import tailrace
 import tailrace.torch
 from tailrace import convert
-from tailrace.torch import StorageReader, StorageWriter
+from tailrace.torch import StorageReader, StorageWriter, _segments
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -126,11 +126,27 @@ def test_what_is_no_number_is_refused_by_name(wrong: Any, tmp_path: Path) -> Non
         ("threads", lambda: StorageWriter(threads=1 << 32)),
         ("files", lambda: StorageWriter(files=1 << 32)),
     ):
-        with pytest.raises(tailrace.Error, match=f"{name}: 4294967296 is given, where a number from 0 to 4294967295"):
+        with pytest.raises(tailrace.Error, match=f"{name}: 4294967296 is given, where a number .* to 4294967295"):
             call()
     with pytest.raises(tailrace.Error, match="name: "):
         tailrace.read(tmp_path / "shared", name="nu\0l")
     assert sorted(os.listdir(tmp_path)) == ["f", "local", "shared"]
+
+
+def test_no_threads_are_refused(tmp_path: Path) -> None:
+    calls: list[Callable[[Any], Any]] = [
+        lambda threads: tailrace.torch.save({}, tmp_path / "f", threads=threads),
+        lambda threads: StorageWriter(tmp_path / "d", threads=threads),
+        lambda threads: _segments.Writer(
+            "test", files=1, name="test", threads=threads, buffer_bytes=1 << 20, pickle=False
+        ),
+    ]
+    for call in calls:
+        for wrong in (0, -1, np.int64(0)):
+            with pytest.raises(ValueError, match=f"^threads: {wrong} is given, where a number from 1 to 4294967295 is"):
+                call(wrong)
+        call(np.int64(1))
+    assert os.listdir(tmp_path) == ["f"]
 
 
 def test_a_state_in_place_of_a_step_is_told_by_its_type_alone(tmp_path: Path) -> None:

@@ -50,6 +50,14 @@ def test_who_ends_the_benchmark_ends_its_ranks(tmp_path: Path) -> None:
     assert (code, left, list(tmp_path.iterdir())) == (128 + signal.SIGTERM, [], [])
 
 
+def test_a_program_that_does_not_end_when_told_fails_its_test(tmp_path: Path) -> None:
+    deaf = "import pathlib, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    deaf += "pathlib.Path(sys.argv[1]).touch(); signal.pause()"
+    at_work = tmp_path / "at_work"
+    with pytest.raises(AssertionError, match=r"has not ended 0\.1 seconds after SIGTERM"):
+        ended_at_work([sys.executable, "-c", deaf, at_work], at_work.exists, limit_s=0.1)
+
+
 def test_an_aim_is_reached_when_all_our_ways_reach_it() -> None:
     good = {"bytes": 2 << 30, "files": 1, "blocked": 0.2, "durable_ratio": 1.3, "load_ratio": 1.1, "save_memory": 0}
     good |= {"load_memory": 60 << 20, "reads_per_write": 1.0, "backward": 0, "syncs": 3}

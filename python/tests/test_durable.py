@@ -3,7 +3,9 @@ intact."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import torch
 
 import tailrace
 import tailrace.torch
+from tailrace import Code
+from tailrace._errors import code_of_writing
 from tailrace.convert import convert
 from tailrace.torch import _durable, huggingface
 
@@ -62,3 +66,15 @@ def test_a_name_that_may_not_be_durable_is_not_called_a_failure_before_it(
     assert tailrace.torch.load(path / "state" if path.is_dir() else path)["w"] == 2
     save(path, 3)
     assert os.listdir(path.parent) == ["checkpoint-1"]
+
+
+def test_an_errno_has_the_code_that_it_has_in_the_core() -> None:
+    source = (Path(__file__).parents[2] / "src" / "base" / "status.cc").read_text()
+    begin = source.index("Code code_of_errno(int error)")
+    table = source[begin : source.index("default:", begin)]
+    cases = re.findall(r"((?:case E[A-Z]+:\s*)+)return Code::([a-z_]+);", table)
+    core = {getattr(errno, name): Code[code.upper()] for names, code in cases for name in re.findall("E[A-Z]+", names)}
+    assert core[errno.EFBIG] is Code.NO_SPACE and len(core) == table.count("case ")
+    for number, name in errno.errorcode.items():
+        assert code_of_writing(OSError(number, "")) is core.get(number, Code.IO_ERROR), name
+    assert code_of_writing(OSError("no number")) is Code.IO_ERROR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,21 @@ def test_a_device_that_is_none_is_told_with_the_devices_that_there_are(tmp_path:
     tailrace.torch.save({"t": torch.ones(2)}, tmp_path / "f")
     with pytest.raises(ValueError, match=r"map_location is .gpu., .* \(Expected one of cpu, .*\); nothing"):
         tailrace.torch.load(tmp_path / "f", map_location="gpu")
+
+
+@pytest.mark.parametrize("name", ["model/", "directory/", "file/", "directory/.", "missing/..", ".", ".."])
+def test_the_name_of_a_directory_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"^path: '{name}' names a directory, where .*; nothing was saved$"):
+        tailrace.torch.save({"n": 1}, name)
+    assert sorted(os.listdir()) == ["directory", "file"] and (tmp_path / "file").read_text() == "mine"
+
+
+def test_open_tells_a_file_of_torch_save_from_a_damaged_one(tmp_path: Path) -> None:
+    torch.save({"t": torch.ones(2)}, tmp_path / "f.pt")
+    said = r"f\.pt' is a file of torch\.save, .*: tailrace\.torch\.load and torch\.load open it, .*; nothing was read$"
+    with pytest.raises(tailrace.Error, match=said) as refused:
+        tailrace.torch.open(tmp_path / "f.pt")
+    assert refused.value.code is tailrace.Code.UNSUPPORTED

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -94,6 +95,34 @@ def test_an_index_that_no_save_writes_is_corrupt(index: Any, tmp_path: Path, mon
     for read in (tailrace.jax.restore, tailrace.jax.metadata):
         with pytest.raises(Error, match="nothing was read") as caught:
             read(tmp_path)
+        assert caught.value.code is Code.CORRUPT
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"shape": [1 << 40]},
+        {"shape": [1 << 40], "kind": "numpy"},
+        {"shape": [1 << 20, 1 << 20], "kind": "prng", "dtype": "uint32", "value": "threefry2x32"},
+        {"shape": [], "dtype": "<U500000000", "kind": "numpy"},
+        {"shape": [2]},
+        {"shape": [3], "dtype": "int32"},
+        {"region": "v"},
+    ],
+    ids=str,
+)
+def test_an_array_that_the_files_do_not_hold_is_corrupt(
+    damage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"region": "w", "dtype": "float32", "shape": [3], "kind": "array"} | damage
+    with monkeypatch.context() as patch:
+        index = {"version": 1, "leaves": [leaf(["d", "w"], **entry)]}
+        patch.setattr(_leaves, "encode", lambda *_: json.dumps(index).encode())
+        tailrace.jax.save(tmp_path, {"w": jnp.ones(3)})
+    one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    for how in ({}, {"shardings": one}):
+        with pytest.raises(Error, match=r"^the tree\['w'\] is .* and the region '.' does not hold that; ") as caught:
+            tailrace.jax.restore(tmp_path, **how)
         assert caught.value.code is Code.CORRUPT
 
 

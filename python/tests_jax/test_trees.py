@@ -28,6 +28,13 @@ from tailrace.jax import _save
 P = PartitionSpec
 
 
+def test_no_threads_are_refused(tmp_path: Path) -> None:
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match=f"^threads: {wrong} is given, where a number from 1 to 4294967295 is"):
+            tailrace.jax.save(tmp_path, {"w": np.ones(2)}, step=1, threads=wrong)
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_failure_that_nobody_asked_for_is_told_when_the_program_ends(tmp_path: Path) -> None:
     program = (
         "import sys, numpy, tailrace.jax\n"

@@ -9,6 +9,7 @@ a checkpoint is one global array of the file format, which any reader reads whol
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,13 @@ def stored(array: Any) -> Any:
         return array.reshape(-1).view(np.uint8)
     listed = array.reshape(1) if array.ndim == 0 else array
     return listed if array.dtype.name in _leaves.TYPES else listed.view(np.uint8)
+
+
+def in_files(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Type and shape of the global array that an array has in the files. See stored()."""
+    if not has_boxes(dtype):
+        return _leaves.TYPES["uint8"], (math.prod(shape) * dtype.itemsize,)
+    return _leaves.TYPES.get(dtype.name, _leaves.TYPES["uint8"]), shape or (1,)
 
 
 def of_array(name: str, array: Any, rank: int) -> list[Piece]:

@@ -57,6 +57,24 @@ class Source:
         self.reader.read(0, [(_leaves.REGION, text.ctypes.data, nbytes)])
         return _leaves.decode(text.tobytes())
 
+    def check_arrays(self) -> None:
+        """Raises Error (corrupt) if the index gives an array another type or shape than the files do. So a damaged
+        index cannot ask for more memory than the checkpoint holds."""
+        held = {name: (number, tuple(shape)) for name, number, shape, complete in self.reader.arrays() if complete}
+        for entry in self.entries:
+            if entry.kind in ("plain", "empty") or 0 in entry.shape:
+                continue
+            try:
+                dtype = _leaves.type_of(entry)
+            except Error:  # who needs this array will raise it
+                continue
+            if held.get(entry.region) != _pieces.in_files(dtype, entry.shape):
+                raise Error(
+                    Code.CORRUPT,
+                    f"{entry.text} is {dtype} of shape {entry.shape} in the index, and the region {entry.region!r} "
+                    f"does not hold that; {_NOTHING}",
+                )
+
     def described(self) -> Any:
         """The tree as dicts and lists, with a jax.ShapeDtypeStruct for each array."""
         return _leaves.nested(self.entries, [_described(entry) for entry in self.entries])
@@ -169,6 +187,7 @@ def _described(entry: _leaves.Entry) -> Any:
 
 
 def _read(source: Source, target: Any, shardings: Any, partial: bool, cast: bool) -> Any:
+    source.check_arrays()
     if target is None:
         entries = source.entries
         try:

@@ -136,7 +136,7 @@ class Saver:
     ) -> None:
         self._files = _arguments.number(files, "files", _INTACT, _arguments.MOST_32)
         self._name = _arguments.checked(name, "name", _INTACT)
-        self._threads = _arguments.number(threads, "threads", _INTACT, _arguments.MOST_32)
+        self._threads = _arguments.threads(threads, _INTACT)
         self._buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", _INTACT)
         self._keep = keep
         self.waits_for_directory = False  # set by a caller that makes the directory after the save has begun

@@ -15,7 +15,7 @@ def replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
     """Gives `path` the content that `write` writes. The content is synced under another name and
     renamed; then the directory is synced. After a failure the earlier file is intact, unless the
     Error says that the new one has its name. If the system has refused something, that is an Error
-    (I/O error, or no space); otherwise it is what `write` raised."""
+    with the code of its errno; otherwise it is what `write` raised."""
     unfinished = f"{path}.unfinished"
     try:
         with open(unfinished, "wb") as file:

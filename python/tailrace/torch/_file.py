@@ -60,7 +60,7 @@ def save(
             _write_all(made, cast(Any, path))
         return
     target = _target(path)
-    threads = _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32)
+    threads = _arguments.threads(threads, "nothing was saved")
     buffer_bytes = _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved")
     skeleton, arrays = _tree.encode(obj, pickle, with_views=True)
     leaves = {name: _leaves.to_save(array, name) for name, array in arrays.items()}
@@ -189,7 +189,7 @@ def load(
                 sentence = str(error).replace(f"'{copied}'", "the file object").replace(copied, "the file object")
                 raise Error(error.code, sentence) from None
     place = _arguments.path(path, "path", "nothing was loaded")
-    if _is_torch_file(place):
+    if is_torch_file(place):
         if verify is not None:
             raise Error(Code.UNSUPPORTED, f"'{place}': a file of torch.save has no checksums; nothing was loaded")
         if into is not None:
@@ -309,6 +309,10 @@ def _fill_from_torch_file(place: str, into: Any, weights_only: bool, how: Any) -
 def _target(path: Any) -> str:
     """The file's final path, behind all links. So everything beside it is on the same file system."""
     given = _arguments.path(path, "path", "nothing was saved")
+    if os.path.basename(given) in ("", ".", ".."):  # realpath would drop it, and "name/" become "name"
+        raise Error(
+            Code.INVALID_ARGUMENT, f"path: '{given}' names a directory, where a file is needed; nothing was saved"
+        )
     try:
         target = os.path.realpath(given)
     except FileNotFoundError:
@@ -380,7 +384,7 @@ def _finish(plan: _restore.Plan, into: Any) -> Any:
     return into if plan.left_out is None else plan.left_out
 
 
-def _is_torch_file(path: str) -> bool:
+def is_torch_file(path: str) -> bool:
     try:
         # Opening a pipe would wait for somebody who writes into it. What is no file is refused by the core.
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):

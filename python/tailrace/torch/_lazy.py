@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tailrace import _checkpoint, _leaves, _restore, _tree
+from tailrace import _arguments, _checkpoint, _leaves, _restore, _tree
+from tailrace._errors import Code, Error
+from tailrace.torch._file import is_torch_file
 
 
 class TensorFile(Mapping[str, Any]):
@@ -90,7 +92,16 @@ def open(path: str | os.PathLike[str], *, device: Any = "cpu", step: int | None 
 
     device: where tensors go that are taken whole.
     step, rank: as in tailrace.read.
+
+    Raises Error (unsupported) for a file of torch.save.
     """
-    checkpoint = _checkpoint.read(path, step=step, rank=rank)
+    place = _arguments.path(path, "path", "nothing was read")
+    if os.path.isfile(place) and is_torch_file(place):
+        raise Error(
+            Code.UNSUPPORTED,
+            f"'{place}' is a file of torch.save, not of tailrace's: tailrace.torch.load and torch.load open it, "
+            "and `tailrace convert --to tailrace` makes a file of it that opens here; nothing was read",
+        )
+    checkpoint = _checkpoint.read(place, step=step, rank=rank)
     with _checkpoint.closed_by_failure(checkpoint):
         return TensorFile(checkpoint, device)

@@ -83,7 +83,7 @@ class Writer:
         self._job = name
         self._pickle = pickle
         self._stopping = stopping
-        self._threads = threads
+        self._threads = _arguments.threads(threads, "nothing was saved")
         self._buffer_bytes = buffer_bytes
         self._own = _groups.own_group(self)
         self._rank = 0 if self._group is None else dist.get_rank(self._group)

@@ -184,7 +184,7 @@ class StorageWriter(_Writer, _Stager):
             "path": "" if path == "" else _arguments.path(path, "path", "nothing was saved"),
             "files": _arguments.number(files, "files", "nothing was saved", _arguments.MOST_32),
             "name": _arguments.checked(name, "name", "nothing was saved"),
-            "threads": _arguments.number(threads, "threads", "nothing was saved", _arguments.MOST_32),
+            "threads": _arguments.threads(threads, "nothing was saved"),
             "buffer_bytes": _arguments.number(buffer_bytes, "buffer_bytes", "nothing was saved"),
             "overwrite": overwrite,
         }
