@@ -336,7 +336,9 @@ class Session:
     def restore(
         self, step: int, into: Any, *, trust_pickle: bool = False, strict: bool = True, convert: bool = False
     ) -> None:
-        """Like restore_latest, but takes only this epoch."""
+        """Like restore_latest, but takes only this epoch. If it is missing, it raises Error: invalid
+        argument if there are others, not found if there are none. So a program does not take a
+        missing epoch for a first run."""
         self._fill(step, into, trust_pickle, strict, convert)
 
     @property
