@@ -156,6 +156,8 @@ _LOADED_BY = {
     "tailrace.dcp": ("tailrace.torch.StorageWriter", "dcp.load with tailrace.torch.StorageReader"),
     "tailrace.jax": ("tailrace.jax", "tailrace.jax.restore"),
 }
+# Regions in which the package keeps what it knows of the state: no part of it, so a mapping leaves them out.
+_OWN = frozenset([*_LOADED_BY, "tailrace.dcp.save", "tailrace.segments"])
 
 
 class NoArrayError(KeyError):
@@ -210,6 +212,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         self._regions = regions
         self._skeleton: Any = None
         self._lazy: dict[str, LazyArray] = {}
+        self._notes: set[str] = set()  # those of _OWN that any rank has
         if _tree.SKELETON in regions:
             if text is None:
                 found = np.empty(regions[_tree.SKELETON][0], np.uint8)
@@ -326,7 +329,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         if not self.has_tree:
             who = "another program than tailrace's Python package"
             for region, (name, loads) in _LOADED_BY.items():
-                who = f"{name}, and {loads} loads it" if region in self._lazy else who
+                who = f"{name}, and {loads} loads it" if region in self._notes else who
             raise Error(
                 Code.NOT_FOUND,
                 f"epoch {self.step} has arrays by name, and no tree of containers: it was saved by {who}; "
@@ -376,7 +379,9 @@ class Checkpoint(Mapping[str, LazyArray]):
         whole = self._whole
         for rank in sorted(range(self.rank_count), key=lambda rank: rank != self.rank):  # this one first
             for name, nbytes, piece in self._reader.regions(rank):
-                if name in self._lazy:
+                if name in _OWN:
+                    self._notes.add(name)
+                if name in self._lazy or name in _OWN:
                     continue
                 if piece is None:
                     ref = _tree.ArrayRef(name, "numpy", "uint8", (nbytes,))

@@ -43,6 +43,9 @@ def test_what_dcp_saved_on_any_rank_is_there(tmp_path: Path) -> None:
                 assert view[f"scalar{number}"].load().tobytes() == np.float32(number).tobytes()
             assert (view["own0"][:] == 10).all() and (view["own1"][1:3] == 11).all()
             assert view["sharded"][7:20].tolist() == list(range(7, 20))
+            assert set(view) == {*"abcd", *(f"scalar{number}" for number in range(4)), "own0", "own1", "sharded"}
+            with pytest.raises(tailrace.Error, match="StorageReader loads it"):
+                view.tree()
         of_one = [{name for name, _, _ in checkpoint._reader.regions(rank)} & set("abcd") for rank in range(2)]
         assert all(of_one) and not of_one[0] & of_one[1]  # or the test would prove nothing
 
