@@ -15,9 +15,9 @@ import tailrace
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # DeepSpeed's own
-    from deepspeed.runtime import engine as engines
     from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointCommitInfo
     from deepspeed.utils import zero_to_fp32
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
     from tailrace.torch import _zero_to_fp32
     from tailrace.torch.deepspeed import TailraceCheckpointEngine, export
@@ -78,7 +78,7 @@ def test_of_two_jobs_under_one_tag_each_loads_its_own(tmp_path: Path, monkeypatc
         engine = TailraceCheckpointEngine(name=name)
         assert value_of(engine, place) == number
         told_by_deepspeeds_own(monkeypatch, engine)
-        assert zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, "tag") == [number]
+        assert weights_in(tmp_path, "tag") == [number]
         export(tmp_path / "tag", tmp_path / name, name=name)
         assert torch.load(tmp_path / name / NAME)["w"].tolist() == [number] * 3
     with pytest.raises(tailrace.Error, match="several jobs: one, two; name one; here the name is 'tailrace'") as caught:
@@ -109,16 +109,20 @@ def test_of_two_checkpoints_in_one_directory_the_newer_is_taken_whole(tmp_path: 
 
 
 def told_by_deepspeeds_own(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
-    """Makes zero_to_fp32's function, as install() replaces it, give the values of the files that it finds."""
+    """Makes zero_to_fp32's functions, as install() changes them, give the tensors of the files that they find."""
 
-    def weights(checkpoint_dir: Any, tag: Any = None) -> list[float]:
-        files = zero_to_fp32.get_checkpoint_files(os.path.join(checkpoint_dir, tag), "*_states.pt")
-        return [float(zero_to_fp32.torch.load(file)["w"][0]) for file in files]
+    def weights(checkpoint_dir: Any, _exclude_frozen_parameters: bool) -> dict[str, torch.Tensor]:
+        files = zero_to_fp32.get_checkpoint_files(checkpoint_dir, "*_states.pt")
+        return {str(number): zero_to_fp32.torch.load(file)["w"] for number, file in enumerate(files)}
 
-    for module in (zero_to_fp32, engines):  # what install() sets is taken back with the patch
-        monkeypatch.setattr(module, _zero_to_fp32.NAME, weights)
+    monkeypatch.setattr(zero_to_fp32, _zero_to_fp32.NAME, weights)  # what install() sets is taken back with it
     monkeypatch.setattr(_zero_to_fp32, "_theirs", weights)
     _zero_to_fp32.install(False, engine._job)
+
+
+def weights_in(place: Path, tag: str) -> list[float]:
+    found = get_fp32_state_dict_from_zero_checkpoint(place, tag)
+    return [float(tensor[0]) for tensor in found.values()]
 
 
 def test_weights_are_those_of_the_newer_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +135,7 @@ def test_weights_are_those_of_the_newer_checkpoint(tmp_path: Path, monkeypatch: 
     now = ours.stat().st_mtime_ns
     for newer, value in ((-1, 1), (1, 2)):
         os.utime(theirs, ns=(now + newer, now + newer))
-        assert zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, "step") == [value]
+        assert weights_in(tmp_path, "step") == [value]
 
 
 def test_a_lost_file_is_told_where_weights_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,12 +144,12 @@ def test_a_lost_file_is_told_where_weights_are_asked_for(tmp_path: Path, monkeyp
     next((tmp_path / "step").glob("*.2of2.tailrace")).unlink()
     told_by_deepspeeds_own(monkeypatch, engine)
     with pytest.raises(tailrace.Error, match=r"2of2\.tailrace is missing") as caught:
-        zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, "step")
+        weights_in(tmp_path, "step")
     assert caught.value.code == tailrace.Code.NOT_FOUND
     (tmp_path / "empty").mkdir()
     for tag in ("empty", "not there"):  # DeepSpeed's own function says what is missing
         with pytest.raises(FileNotFoundError) as missing:
-            zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path, tag)
+            weights_in(tmp_path, tag)
         assert not isinstance(missing.value, tailrace.Error)
 
 

@@ -13,7 +13,7 @@ from test_deepspeed import make_engine, train
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # DeepSpeed's own
-    from deepspeed.utils import zero_to_fp32
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint  # before install()
 
     from tailrace.torch.deepspeed import install
 
@@ -48,7 +48,7 @@ def load_both(place: str) -> None:
 
 
 def weights_of(place: str) -> dict[str, Any]:
-    found: dict[str, Any] = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(place)
+    found: dict[str, Any] = get_fp32_state_dict_from_zero_checkpoint(place)
     return found
 
 

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from deepspeed.runtime import engine as engines
 from deepspeed.utils import zero_to_fp32
 
 from tailrace.torch import _deepspeed_place, _deepspeed_state, _segments
 
-NAME = "get_fp32_state_dict_from_zero_checkpoint"
+# All public functions of the module call this one for the directory of a tag. So they may have been imported by their
+# names before it is replaced.
+NAME = "_get_fp32_state_dict_from_zero_checkpoint"
 _theirs = getattr(zero_to_fp32, NAME)
 _one_at_a_time = threading.Lock()
 
@@ -41,23 +42,17 @@ class _Torch:
 
 
 def install(trust_pickle: bool, name: str) -> None:
-    """Makes DeepSpeed's function accept tailrace's checkpoints, too. `name`: as _segments.Reader has it."""
+    """Makes DeepSpeed's functions accept tailrace's checkpoints, too. `name`: as _segments.Reader has it."""
 
-    def weights(checkpoint_dir: Any, tag: str | None = None, *arguments: Any, **options: Any) -> Any:
-        directory = os.fspath(checkpoint_dir)
-        if tag is None and os.path.isfile(os.path.join(directory, "latest")):
-            with open(os.path.join(directory, "latest")) as file:
-                tag = file.read().strip()
-        place = os.path.join(directory, tag or "")
-        theirs = tag is None or not os.path.isdir(place)
-        found = None if theirs else _deepspeed_place.segments_in(place, lambda: _segments.Reader(place, name))
+    def weights(checkpoint_dir: Any, *arguments: Any) -> Any:
+        place = os.fspath(checkpoint_dir)
+        found = _deepspeed_place.segments_in(place, lambda: _segments.Reader(place, name))
         if found is None:
-            return _theirs(checkpoint_dir, tag, *arguments, **options)  # DeepSpeed's own function says what is missing
+            return _theirs(checkpoint_dir, *arguments)  # DeepSpeed's own function says what is missing
         with found as reader, _answering(reader, trust_pickle):
-            return _theirs(checkpoint_dir, tag, *arguments, **options)
+            return _theirs(checkpoint_dir, *arguments)
 
     setattr(zero_to_fp32, NAME, weights)
-    setattr(engines, NAME, weights)
 
 
 @contextlib.contextmanager
