@@ -159,18 +159,19 @@ _LOADED_BY = {
 
 
 class NoArrayError(KeyError):
-    """A KeyError whose text also has the names that are near. They are sought only for the text,
-    because `in` and `get` raise it, too."""
+    """A KeyError whose text also has the names that are near, or says that the tree has the name.
+    They are sought only for the text, because `in` and `get` raise it, too."""
 
-    def __init__(self, name: object, epoch: int, arrays: Mapping[str, Any], in_tree: bool = False) -> None:
+    def __init__(self, name: object, epoch: int, arrays: Mapping[str, Any], skeleton: Any = None) -> None:
         super().__init__(name)
-        self._in_tree = in_tree
         self._epoch = epoch
         self._arrays = arrays
+        self._skeleton = skeleton
 
     def __str__(self) -> str:
         text = f"there is no array {self.args[0]!r} in epoch {self._epoch}"
-        if self._in_tree:
+        members = _restore.members_of(self._skeleton)
+        if isinstance(members, dict) and self.args[0] in members:
             return f"{text}, but tree()[{self.args[0]!r}] is there"
         by_word = {re.split(r"[./]", name)[-1]: name for name in self._arrays} | {name: name for name in self._arrays}
         near = {by_word[word]: None for word in difflib.get_close_matches(str(self.args[0]), by_word)}
@@ -248,9 +249,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         try:
             return self._lazy[name]
         except KeyError:
-            members = _restore.members_of(self._skeleton)
-            in_tree = isinstance(members, dict) and name in members
-            raise NoArrayError(name, self._reader.epoch, self._lazy, in_tree) from None
+            raise NoArrayError(name, self._reader.epoch, self._lazy, self._skeleton) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._lazy)
