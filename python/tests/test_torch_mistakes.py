@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,10 @@ def test_a_device_that_is_none_is_told_with_the_devices_that_there_are(tmp_path:
     tailrace.torch.save({"t": torch.ones(2)}, tmp_path / "f")
     with pytest.raises(ValueError, match=r"map_location is .gpu., .* \(Expected one of cpu, .*\); nothing"):
         tailrace.torch.load(tmp_path / "f", map_location="gpu")
+
+
+def test_a_name_that_is_too_long_is_told_with_what_is_intact(tmp_path: Path) -> None:
+    tailrace.torch.save({"w": 1}, tmp_path / "f")
+    with pytest.raises(ValueError, match=r"has 5000 bytes, but may have 1 to 4096; what was there is intact$"):
+        tailrace.torch.save({"w" * 5000: torch.ones(2)}, tmp_path / "f")
+    assert os.listdir(tmp_path) == ["f"] and tailrace.torch.load(tmp_path / "f") == {"w": 1}

@@ -425,6 +425,13 @@ def test_what_cannot_be_saved_is_refused_with_its_place(leaf: Any, sentence: str
     assert "'bad'" in str(raised.value) and not list(tmp_path.glob("*.tailrace"))
 
 
+def test_a_name_that_is_too_long_is_told_with_what_is_intact(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"w": 1})
+    with pytest.raises(Error, match=r"has 5000 bytes, but may have 1 to 4096; what was there is intact$"):
+        tailrace.jax.save(tmp_path, {"w" * 5000: jnp.ones(2)})
+    assert tailrace.jax.restore(tmp_path) == {"w": 1}
+
+
 def test_a_traced_or_donated_array_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Error, match="is traced"):
         jax.jit(lambda x: tailrace.jax.save(tmp_path, {"x": x}))(jnp.zeros(2))

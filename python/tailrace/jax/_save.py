@@ -214,8 +214,9 @@ class Saver:
             try:
                 for i, slot in enumerate(shapes):
                     names = [(name, len(text)) for name, text in tail] if i == 0 else []
-                    runs = _core.run_bytes(slot, len(_layout.files_of(first + i, ranks, self._files)))
-                    needs.append((_core.head_bytes(slot, names), runs))
+                    with older_is_intact():
+                        runs = _core.run_bytes(slot, len(_layout.files_of(first + i, ranks, self._files)))
+                        needs.append((_core.head_bytes(slot, names), runs))
             except Exception as error:
                 failure = error  # a name that is too long, for example
             told, why = operation.gather_or_why(needs, failure)

@@ -73,9 +73,9 @@ def save(
         epoch = _begin(place)
     try:
         (written,) = epoch.paths
-        start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
         addresses = [leaf.address for leaf in leaves.values()]
         with older_is_intact():
+            start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
             crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
             entry = (regions, crcs, [start], [(_tree.SKELETON, skeleton)])
             epoch.commit([entry], _core.CheckedArrays.check([regions]))
