@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,25 @@ def test_a_failed_save_of_whose_result_nobody_asked_is_told_by_the_next(tmp_path
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         saver.close()
+
+
+def test_a_failure_that_comes_when_a_wait_gives_up_is_told_later() -> None:
+    class Late(Future[None]):  # fails between the end of the wait and what comes after it
+        def result(self, timeout: float | None = None) -> None:
+            try:
+                super().result(timeout)
+            except TimeoutError:
+                self.set_exception(Error(Code.NO_SPACE, "the test's own failure"))
+                raise
+
+    future = Late()
+    saving = _save.Save(future)
+    with pytest.raises(TimeoutError):
+        saving.result(0)
+    if not future.done():
+        future.set_exception(Error(Code.NO_SPACE, "the test's own failure"))
+    with pytest.warns(UserWarning, match="nobody asked for its result: the test's own failure"):
+        saving._end()
 
 
 def test_asynchronous_saves_follow_one_another(tmp_path: Path) -> None:

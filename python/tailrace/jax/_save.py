@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 import zlib
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
@@ -78,12 +78,12 @@ class Save:
     def result(self, timeout: float | None = None) -> None:
         """Returns when the checkpoint is complete and durable. Raises Error if the save has failed. Then what was there
         before is intact. Raises TimeoutError after `timeout` seconds."""
-        try:
-            self._future.result(timeout)
-        finally:
-            self._told = self._future.done()
-            if self._told:
-                _untold.pop(self._number, None)
+        wait((self._future,), timeout)
+        if not self._future.done():
+            raise TimeoutError(f"the save has not ended after {timeout} s, and goes on")
+        self._told = True
+        _untold.pop(self._number, None)
+        self._future.result()
 
     def _end(self) -> None:
         failure = self._future.exception()
