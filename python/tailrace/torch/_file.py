@@ -263,11 +263,14 @@ def _read_all(source: Any, made: str) -> None:
 
     def part() -> Any:
         try:
-            return source.read(_COPIED_BYTES)
+            content = source.read(_COPIED_BYTES)
         except OSError as error:
             raise Error(
                 Code.IO_ERROR, f"reading from the file object: {error.strerror or error}; nothing was loaded"
             ) from error
+        if content is None:  # it does not wait, and has not ended
+            raise Error(Code.BUSY, "the file object has no more without waiting; nothing was loaded")
+        return content
 
     with _blaming_temporary_files(), open(made, "wb") as target:
         while content := part():
