@@ -143,6 +143,7 @@ def test_a_checkpoint_that_is_closed_says_so(tmp_path: Path) -> None:
         with pytest.raises(tailrace.Error, match=r"^this checkpoint has been closed; nothing was read$") as refused:
             read()
         assert refused.value.code is tailrace.Code.FAILED_STATE
+    assert repr(checkpoint) == "<Checkpoint, closed>"
 
 
 def test_a_plain_object_in_place_of_an_array_is_told_to_be_in_the_tree(tmp_path: Path) -> None:
