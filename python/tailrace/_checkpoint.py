@@ -161,18 +161,19 @@ _OWN = frozenset([*_LOADED_BY, "tailrace.dcp.save", "tailrace.segments"])
 
 
 class NoArrayError(KeyError):
-    """A KeyError whose text also has the names that are near. They are sought only for the text,
-    because `in` and `get` raise it, too."""
+    """A KeyError whose text also has the names that are near, or says that the tree has the name.
+    They are sought only for the text, because `in` and `get` raise it, too."""
 
-    def __init__(self, name: object, epoch: int, arrays: Mapping[str, Any], in_tree: bool = False) -> None:
+    def __init__(self, name: object, epoch: int, arrays: Mapping[str, Any], skeleton: Any = None) -> None:
         super().__init__(name)
-        self._in_tree = in_tree
         self._epoch = epoch
         self._arrays = arrays
+        self._skeleton = skeleton
 
     def __str__(self) -> str:
         text = f"there is no array {self.args[0]!r} in epoch {self._epoch}"
-        if self._in_tree:
+        members = _restore.members_of(self._skeleton)
+        if isinstance(members, dict) and self.args[0] in members:
             return f"{text}, but tree()[{self.args[0]!r}] is there"
         by_word = {re.split(r"[./]", name)[-1]: name for name in self._arrays} | {name: name for name in self._arrays}
         near = {by_word[word]: None for word in difflib.get_close_matches(str(self.args[0]), by_word)}
@@ -251,9 +252,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         try:
             return self._lazy[name]
         except KeyError:
-            members = _restore.members_of(self._skeleton)
-            in_tree = isinstance(members, dict) and name in members
-            raise NoArrayError(name, self._reader.epoch, self._lazy, in_tree) from None
+            raise NoArrayError(name, self._reader.epoch, self._lazy, self._skeleton) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._lazy)
@@ -261,8 +260,11 @@ class Checkpoint(Mapping[str, LazyArray]):
     def __len__(self) -> int:
         return len(self._lazy)
 
-    def __repr__(self) -> str:
-        return f"<Checkpoint of step {self.step}, rank {self.rank} of {self.rank_count}, {len(self)} arrays>"
+    def __repr__(self) -> str:  # raises nothing: debuggers and failed tests ask for it
+        try:
+            return f"<Checkpoint of step {self.step}, rank {self.rank} of {self.rank_count}, {len(self)} arrays>"
+        except Error:
+            return "<Checkpoint, closed>"
 
     def tree(self, *, trust_pickle: bool = False, mmap: bool = False, verify: bool | None = None) -> Any:
         """What was saved, with all arrays loaded. They are loaded in file order, with few large reads.

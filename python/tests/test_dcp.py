@@ -502,6 +502,11 @@ def test_an_object_that_cannot_be_saved_is_named(tmp_path: Path) -> None:
     assert refused.value.code is tailrace.Code.INVALID_ARGUMENT
 
 
+def test_a_name_that_is_too_long_is_told_with_what_is_intact(tmp_path: Path) -> None:
+    with pytest.raises(dcp.CheckpointException, match="bytes, but may have 1 to 4096; what was there is intact"):
+        save({"w" * 5000: torch.ones(2)}, tmp_path / "c")
+
+
 def test_what_dcp_cannot_put_into_k_files_is_refused(tmp_path: Path) -> None:
     if "use_collectives" in inspect.signature(dcp.save).parameters:
         with pytest.raises((dcp.CheckpointException, tailrace.Error), match="use_collectives"):

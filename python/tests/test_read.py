@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import warnings
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 import tailrace
 import tailrace.torch
-from tailrace import _checkpoint, _tree
+from tailrace import _checkpoint, _restore, _tree
 from tailrace.torch import StorageWriter, _segments
 
 
@@ -145,6 +146,7 @@ def test_a_checkpoint_that_is_closed_says_so(tmp_path: Path) -> None:
         with pytest.raises(tailrace.Error, match=r"^this checkpoint has been closed; nothing was read$") as refused:
             read()
         assert refused.value.code is tailrace.Code.FAILED_STATE
+    assert repr(checkpoint) == "<Checkpoint, closed>"
 
 
 def test_a_plain_object_in_place_of_an_array_is_told_to_be_in_the_tree(tmp_path: Path) -> None:
@@ -155,6 +157,15 @@ def test_a_plain_object_in_place_of_an_array_is_told_to_be_in_the_tree(tmp_path:
             checkpoint["meta"]
         with pytest.raises(KeyError, match=r"there is no array 'v' in epoch 5; list\(\)"):
             checkpoint["v"]
+
+
+def test_to_ask_for_a_name_does_not_go_through_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tailrace.torch.save(OrderedDict(u=torch.ones(3), meta=5), tmp_path / "f")
+    with tailrace.read(tmp_path / "f") as checkpoint:
+        with pytest.raises(KeyError, match=r"but tree\(\)\['meta'\] is there"):
+            checkpoint["meta"]
+        monkeypatch.setattr(_restore, "members_of", lambda _: pytest.fail("the tree was gone through"))
+        assert "u" in checkpoint and "meta" not in checkpoint and checkpoint.get("v") is None
 
 
 def test_a_name_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:

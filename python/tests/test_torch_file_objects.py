@@ -48,6 +48,17 @@ def test_a_file_object_that_takes_no_more_is_named() -> None:
     assert caught.value.code == tailrace.Code.BUSY
 
 
+@pytest.mark.parametrize("buffering", [0, -1])
+def test_a_file_object_that_has_no_more_yet_is_not_taken_for_one_that_has_ended(buffering: int) -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    no_more = pytest.raises(tailrace.Error, match="has no more without waiting; nothing was loaded")
+    with open(write, "wb", buffering=0) as source, open(read, "rb", buffering=buffering) as pipe, no_more as caught:
+        source.write(b"the beginning")
+        tailrace.torch.load(pipe)
+    assert caught.value.code == tailrace.Code.BUSY
+
+
 def test_what_fails_is_blamed_the_file_object_or_the_temporary_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,13 +84,18 @@ def test_what_fails_is_blamed_the_file_object_or_the_temporary_directory(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
     try:
-        with pytest.raises(tailrace.Error, match=r"^copying a state in '/.*': File too large"):
+        with pytest.raises(tailrace.Error, match=r"^copying a state in '/.*': File too large; nothing was loaded$"):
             tailrace.torch.load(made)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
-    with pytest.raises(tailrace.Error, match=r"^copying a state in '/.*not there': No such file"):
-        tailrace.torch.load(made)
+    for call, intact in (
+        (lambda: tailrace.torch.load(made), "nothing was loaded"),
+        (lambda: tailrace.torch.save({"w": 1}, io.BytesIO()), "nothing was saved"),
+    ):
+        with pytest.raises(tailrace.Error, match=r"^copying a state in '/.*not there': No such file") as caught:
+            call()
+        assert caught.value.intact == intact
 
 
 def test_what_a_map_location_raises_is_not_blamed_on_temporary_files() -> None:

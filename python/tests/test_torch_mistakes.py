@@ -78,3 +78,10 @@ def test_open_tells_a_file_of_torch_save_from_a_damaged_one(tmp_path: Path) -> N
     with pytest.raises(tailrace.Error, match=said) as refused:
         tailrace.torch.open(tmp_path / "f.pt")
     assert refused.value.code is tailrace.Code.UNSUPPORTED
+
+
+def test_a_name_that_is_too_long_is_told_with_what_is_intact(tmp_path: Path) -> None:
+    tailrace.torch.save({"w": 1}, tmp_path / "f")
+    with pytest.raises(ValueError, match=r"has 5000 bytes, but may have 1 to 4096; what was there is intact$"):
+        tailrace.torch.save({"w" * 5000: torch.ones(2)}, tmp_path / "f")
+    assert os.listdir(tmp_path) == ["f"] and tailrace.torch.load(tmp_path / "f") == {"w": 1}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,25 @@ def test_a_failed_save_of_whose_result_nobody_asked_is_told_by_the_next(tmp_path
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         saver.close()
+
+
+def test_a_failure_that_comes_when_a_wait_gives_up_is_told_later() -> None:
+    class Late(Future[None]):  # fails between the end of the wait and what comes after it
+        def result(self, timeout: float | None = None) -> None:
+            try:
+                super().result(timeout)
+            except TimeoutError:
+                self.set_exception(Error(Code.NO_SPACE, "the test's own failure"))
+                raise
+
+    future = Late()
+    saving = _save.Save(future)
+    with pytest.raises(TimeoutError):
+        saving.result(0)
+    if not future.done():
+        future.set_exception(Error(Code.NO_SPACE, "the test's own failure"))
+    with pytest.warns(UserWarning, match="nobody asked for its result: the test's own failure"):
+        saving._end()
 
 
 def test_asynchronous_saves_follow_one_another(tmp_path: Path) -> None:
@@ -430,6 +450,13 @@ def test_what_cannot_be_saved_is_refused_with_its_place(leaf: Any, sentence: str
     with pytest.raises(Error, match=sentence) as raised:
         tailrace.jax.save(tmp_path, {"bad": leaf})
     assert "'bad'" in str(raised.value) and not list(tmp_path.glob("*.tailrace"))
+
+
+def test_a_name_that_is_too_long_is_told_with_what_is_intact(tmp_path: Path) -> None:
+    tailrace.jax.save(tmp_path, {"w": 1})
+    with pytest.raises(Error, match=r"has 5000 bytes, but may have 1 to 4096; what was there is intact$"):
+        tailrace.jax.save(tmp_path, {"w" * 5000: jnp.ones(2)})
+    assert tailrace.jax.restore(tmp_path) == {"w": 1}
 
 
 def test_a_traced_or_donated_array_is_refused(tmp_path: Path) -> None:

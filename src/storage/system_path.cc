@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <thread>
 
 #include "threads/executor.h"
@@ -37,9 +39,27 @@ int reserve_space(int file, uint64_t offset, uint64_t bytes) {
     return 0;
 }
 
+namespace {
+
+// Not posix_fallocate. It does so in some C libraries alone, and there only if the file system answers
+// EOPNOTSUPP.
+int fill_with_zeros(int file, uint64_t bytes) {
+    static constexpr std::array<std::byte, 64 << 10> zeros{};
+    for (uint64_t at = 0; at < bytes;) {
+        const size_t length = std::min<uint64_t>(zeros.size(), bytes - at);
+        const ssize_t written = pwrite(file, zeros.data(), length, static_cast<off_t>(at));
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return written < 0 ? errno : EIO;
+        at += static_cast<uint64_t>(written);
+    }
+    return 0;
+}
+
+}  // namespace
+
 int reserve_or_fill(int file, uint64_t bytes) {
     const int error = reserve_space(file, 0, bytes);
-    return error == EOPNOTSUPP ? posix_fallocate(file, 0, static_cast<off_t>(bytes)) : error;
+    return error == EOPNOTSUPP ? fill_with_zeros(file, bytes) : error;
 }
 
 Descriptor open_or_create(const std::string& path, int flags,

@@ -60,7 +60,7 @@ Descriptor open_or_create(const std::string& path, int flags,
 // to the file meanwhile, and a cut would take their data. In pieces, because a file system in memory begins a
 // piece anew after each signal.
 int reserve_space(int file, uint64_t offset, uint64_t bytes);
-// The space of the file's first bytes. Where the file system cannot reserve, zeros are written.
+// The space of a new file's first bytes. Where the file system cannot reserve, zeros are written.
 int reserve_or_fill(int file, uint64_t bytes);
 
 std::string parent_of(const std::string& path);

@@ -158,6 +158,13 @@ text=$(PATH="$work/plain" MPI=openmpi "$source_dir/scripts/setup" build 2>&1 </d
 expect_status "setup without apt-get" 0 "$status"
 expect "setup without apt-get" 'libtomlplusplus-dev .*libopenmpi-dev' "$text"
 
+# Wheels are made with an interpreter that is here, the oldest first. Without one nothing begins.
+status=0
+text=$(PYTHONS="python3.99 python3.98 none" "$source_dir/scripts/make_wheels" 2>&1 </dev/null) || status=$?
+expect_status "make_wheels without an interpreter" 1 "$status"
+expect "make_wheels without an interpreter" 'there is no none here: nothing is made or tested with it$' "$text"
+expect "make_wheels without an interpreter" 'none .* is here to make .*: none python3\.98 python3\.99$' "$text"
+
 # Commands that do not install the tests' packages do not build the tests: on a fresh machine there is no GoogleTest.
 for target in $targets; do
     commands=$(make -n --no-print-directory -C "$source_dir" "$target" </dev/null)

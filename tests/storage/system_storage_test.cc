@@ -1,12 +1,9 @@
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
-#include <cstddef>
 
 #include "base/log.h"
+#include "storage/forbidden_call.h"
 #include "storage/scratch.h"
 #include "storage/storage.h"
 
@@ -26,24 +23,10 @@ TEST(SystemStorageTest, PosixIsAlwaysThere) {
     EXPECT_EQ((*storage)->name(), "posix");
 }
 
-// From now on the kernel refuses io_uring to this process, as many a container does. For good: call it in a
-// child.
-bool forbid_io_uring() {
-    sock_filter program[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const sock_fprog filter{sizeof program / sizeof program[0], program};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
-
 TEST(SystemStorageTest, AutomaticWorksWhereIoUringIsForbiddenAndSaysSo) {
     constexpr int no_filter = 99;
     const int result = in_child([] {
-        if (!forbid_io_uring()) return no_filter;
+        if (!forbid_call(__NR_io_uring_setup, EPERM)) return no_filter;
         std::vector<std::string> messages;
         set_log_level(LogLevel::info);
         set_log_callback([&](LogLevel, std::string_view message) { messages.emplace_back(message); });

@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 import zlib
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
@@ -78,12 +78,12 @@ class Save:
     def result(self, timeout: float | None = None) -> None:
         """Returns when the checkpoint is complete and durable. Raises Error if the save has failed. Then what was there
         before is intact. Raises TimeoutError after `timeout` seconds."""
-        try:
-            self._future.result(timeout)
-        finally:
-            self._told = self._future.done()
-            if self._told:
-                _untold.pop(self._number, None)
+        wait((self._future,), timeout)
+        if not self._future.done():
+            raise TimeoutError(f"the save has not ended after {timeout} s, and goes on")
+        self._told = True
+        _untold.pop(self._number, None)
+        self._future.result()
 
     def _end(self) -> None:
         failure = self._future.exception()
@@ -214,8 +214,9 @@ class Saver:
             try:
                 for i, slot in enumerate(shapes):
                     names = [(name, len(text)) for name, text in tail] if i == 0 else []
-                    runs = _core.run_bytes(slot, len(_layout.files_of(first + i, ranks, self._files)))
-                    needs.append((_core.head_bytes(slot, names), runs))
+                    with older_is_intact():
+                        runs = _core.run_bytes(slot, len(_layout.files_of(first + i, ranks, self._files)))
+                        needs.append((_core.head_bytes(slot, names), runs))
             except Exception as error:
                 failure = error  # a name that is too long, for example
             told, why = operation.gather_or_why(needs, failure)

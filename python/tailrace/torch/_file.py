@@ -55,7 +55,7 @@ def save(
             raise Error(Code.INVALID_ARGUMENT, "the file object takes text: open it in binary; nothing was saved")
         if hasattr(path, "writable") and not path.writable():
             raise Error(Code.INVALID_ARGUMENT, "the file object cannot be written to; nothing was saved")
-        with _temporary_file() as made:
+        with _temporary_file("nothing was saved") as made:
             save(obj, made, pickle=pickle, threads=threads, buffer_bytes=buffer_bytes)
             _write_all(made, cast(Any, path))
         return
@@ -73,9 +73,9 @@ def save(
         epoch = _begin(place)
     try:
         (written,) = epoch.paths
-        start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
         addresses = [leaf.address for leaf in leaves.values()]
         with older_is_intact():
+            start = epoch.data_start + _core.head_bytes(regions, [(_tree.SKELETON, len(skeleton))])
             crcs = _core.write_runs(regions, addresses, [(written, start)], threads, buffer_bytes, 0)
             entry = (regions, crcs, [start], [(_tree.SKELETON, skeleton)])
             epoch.commit([entry], _core.CheckedArrays.check([regions]))
@@ -178,7 +178,7 @@ def load(
             raise Error(Code.INVALID_ARGUMENT, "the file object has text: open it in binary; nothing was loaded")
         if hasattr(path, "readable") and not path.readable():
             raise Error(Code.INVALID_ARGUMENT, "the file object cannot be read from; nothing was loaded")
-        with _temporary_file() as copied:
+        with _temporary_file("nothing was loaded") as copied:
             _read_all(cast(Any, path), copied)
             if os.path.getsize(copied) == 0:
                 why = "the file object has nothing to read where it stands: seek(0) first, if it was just written"
@@ -235,9 +235,10 @@ def _in_words_of_load() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _temporary_file() -> Iterator[str]:
-    """The name of a file that may be made, in a directory that is removed with it."""
-    with _blaming_temporary_files():
+def _temporary_file(intact: str) -> Iterator[str]:
+    """The name of a file that may be made, in a directory that is removed with it. `intact` ends the sentence if that
+    directory cannot be made."""
+    with _blaming_temporary_files(intact):
         made = tempfile.TemporaryDirectory(prefix="tailrace-")
     try:
         yield os.path.join(made.name, "state")
@@ -247,15 +248,16 @@ def _temporary_file() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _blaming_temporary_files() -> Iterator[None]:
-    """For what is done with them alone."""
+def _blaming_temporary_files(intact: str | None = None) -> Iterator[None]:
+    """For what is done with them alone. `intact` ends the sentence."""
     try:
         yield
     except Error:
         raise
     except OSError as error:
         where = f"in '{tempfile.tempdir}'" if tempfile.tempdir else "in a temporary file"  # if there is a directory
-        raise Error(code_of_writing(error), f"copying a state {where}: {error.strerror}") from error
+        why = f"copying a state {where}: {error.strerror}"
+        raise Error(code_of_writing(error), f"{why}; {intact}" if intact else why) from error
 
 
 def _read_all(source: Any, made: str) -> None:
@@ -263,13 +265,16 @@ def _read_all(source: Any, made: str) -> None:
 
     def part() -> Any:
         try:
-            return source.read(_COPIED_BYTES)
+            content = source.read(_COPIED_BYTES)
         except OSError as error:
             raise Error(
                 Code.IO_ERROR, f"reading from the file object: {error.strerror or error}; nothing was loaded"
             ) from error
+        if content is None:  # it does not wait, and has not ended
+            raise Error(Code.BUSY, "the file object has no more without waiting; nothing was loaded")
+        return content
 
-    with _blaming_temporary_files(), open(made, "wb") as target:
+    with _blaming_temporary_files("nothing was loaded"), open(made, "wb") as target:
         while content := part():
             target.write(content)
 

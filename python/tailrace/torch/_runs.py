@@ -110,12 +110,13 @@ def write(
     need = Need([], 0, b"", None)
     if failure is None:
         try:
-            need = Need(
-                _core.run_bytes(shapes, len(_layout.files_of(rank, ranks, files))),
-                _core.head_bytes(shapes, [(name, len(content)) for name, content in tail]),
-                _digest([layout, _core.shapes_digest(shapes).to_bytes(8, "little")]),
-                None if epoch is None else Files(epoch.paths, epoch.data_start, room, known),
-            )
+            with older_is_intact():
+                need = Need(
+                    _core.run_bytes(shapes, len(_layout.files_of(rank, ranks, files))),
+                    _core.head_bytes(shapes, [(name, len(content)) for name, content in tail]),
+                    _digest([layout, _core.shapes_digest(shapes).to_bytes(8, "little")]),
+                    None if epoch is None else Files(epoch.paths, epoch.data_start, room, known),
+                )
         except Exception as error:
             failure = error  # for example a name that is too long
     if failure is not None:
