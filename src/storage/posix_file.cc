@@ -113,7 +113,8 @@ class PosixFile : public File {
         if (bytes == 0) return Status();
         const int error = reserve_space(plain_.get(), offset, bytes);
         if (error == 0) return Status();
-        return errno_status(error, fmt::format("reserving {} bytes for '{}'", bytes, path_));
+        return errno_status(error,
+                            fmt::format("reserving {} bytes at offset {} of '{}'", bytes, offset, path_));
     }
 
     Status truncate(uint64_t bytes) override {

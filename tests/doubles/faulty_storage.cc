@@ -164,8 +164,9 @@ class FaultyStorage::FaultyFile : public File {
     Status reserve(uint64_t offset, uint64_t bytes) override {
         TAILRACE_TRY(fate_->begin("reserving", path()));
         if (fate_->strikes(&FaultPlan::write_no_space, &FaultCounts::write_no_space, path())) {
-            return Status(Code::no_space, fmt::format("reserving {} bytes for '{}': no space left (injected)",
-                                                      bytes, path()));
+            return Status(Code::no_space,
+                          fmt::format("reserving {} bytes at offset {} of '{}': no space left (injected)",
+                                      bytes, offset, path()));
         }
         return inner_->reserve(offset, bytes);
     }

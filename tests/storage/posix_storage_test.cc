@@ -451,7 +451,8 @@ TEST_F(PosixStorageTest, AFullFileSystemIsNoSpace) {
         EXPECT_LE((*storage)->space(scratch_.path())->free_bytes, uint64_t{1} << 20);
         auto file = (*storage)->open(scratch_ / "a", {Access::create_new, DirectIo::automatic});
         TAILRACE_ASSERT_OK(file);
-        TAILRACE_EXPECT_FAILS((*file)->reserve(0, 2 << 20), Code::no_space, scratch_ / "a");
+        TAILRACE_EXPECT_FAILS((*file)->reserve(4096, 2 << 20), Code::no_space,
+                              "at offset 4096 of '" + (scratch_ / "a"));
         TAILRACE_EXPECT_FAILS((*file)->map(2 << 20), Code::no_space, scratch_ / "a");
         TAILRACE_EXPECT_FAILS((*file)->write_at(std::vector<std::byte>(2 << 20), 0), Code::no_space,
                               scratch_ / "a");
