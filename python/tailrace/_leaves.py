@@ -94,6 +94,12 @@ def is_tensor(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_jax_array(value: object) -> bool:
+    """Whether it is an array of JAX, which a Session neither saves nor fills."""
+    array = getattr(sys.modules.get("jax"), "Array", None)
+    return isinstance(array, type) and isinstance(value, array)
+
+
 def is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) or is_tensor(value)
 

@@ -6,11 +6,25 @@ mpi4py (_over_mpi4py.py), and torch.distributed with gloo (torch/_over_gloo.py).
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, Protocol
 
 from tailrace import _core
 from tailrace._errors import Code, Error
+
+# The number of ranks, as launchers give it to each: torchrun, Open MPI, MPICH, srun.
+_NUMBERS_OF_RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def launched() -> str | None:
+    """What says that a launcher has started this process as one of several ("WORLD_SIZE is 2"). None if
+    nothing does."""
+    for variable in _NUMBERS_OF_RANKS:
+        number = os.environ.get(variable, "")
+        if number.isdecimal() and int(number) > 1:
+            return f"{variable} is {number}"
+    return None
 
 
 class Primitives(Protocol):

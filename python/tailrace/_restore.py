@@ -229,6 +229,9 @@ def _compare(
 def _compare_array(ref: _tree.ArrayRef | None, target: Any, path: tuple[Any, ...], plan: Plan) -> None:
     where = _tree.path_text(path)
     array = target.own if isinstance(target, _marks.Shard) else target
+    if ref is not None and _leaves.is_jax_array(array):
+        plan.differences.append(f"{where} is a jax.Array here, which cannot be filled: give an array of NumPy")
+        return
     if ref is None or not _leaves.is_array(array):
         plan.differences.append(f"{where} is an array {'here' if ref is None else 'in the checkpoint'} only")
         return

@@ -96,7 +96,17 @@ def open(
     places = {key: _arguments.path(value, key, _NOT_OPEN) for key, value in paths.items() if value is not None}
     config = places.pop("config_file", None)
     primitives = None if comm is _ALONE else _ranks.primitives_of(comm)
-    core = _core.Session([*places.items(), *texts], config, primitives)
+    try:
+        core = _core.Session([*places.items(), *texts], config, primitives)
+    except Error as error:
+        ranks = _ranks.launched() if comm is _ALONE and error.code is Code.BUSY else None
+        if ranks is None:
+            raise
+        raise Error(
+            Code.BUSY,
+            f"{error}; {ranks}, and if that session is of another rank of this job, give comm on all ranks, so that "
+            "they save together; nothing was opened",
+        ) from None
     session = Session(core, primitives is None or primitives.concurrent)
     if primitives is not None:
         _over_ranks.add(session)

@@ -121,6 +121,12 @@ class _Encoder:
             return other
         if self.allow_pickle:
             return {"$": "pickle", "v": base64.b64encode(pickle.dumps(value)).decode()}
+        if _leaves.is_jax_array(value):
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                f"{path_text(path)} is a jax.Array: tailrace.jax.save saves it, and a session saves what numpy.asarray "
+                "makes of it; nothing was saved",
+            )
         parts = "state_dict()" if hasattr(type(value), "state_dict") else "parts"
         raise Error(
             Code.INVALID_ARGUMENT,

@@ -430,3 +430,15 @@ def test_the_tool_starts_the_converter_or_says_what_is_missing(tmp_path: Path) -
     assert helped.returncode == 0 and "--tensors-only" in helped.stdout
     bare = subprocess.run([sys.executable, "-I", "-S", tool, "a", "b"], capture_output=True, text=True, check=False)
     assert bare.returncode == 4 and "TAILRACE_PYTHON" in bare.stderr
+    assert "part of the Python package" in bare.stderr and "No module named 'tailrace'" in bare.stderr
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch', name='torch')\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    torchless = subprocess.run(
+        [sys.executable, "-B", tool, "a", "b"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert torchless.returncode == 4 and "convert needs PyTorch" in torchless.stderr, torchless.stderr
+    assert "-m pip install torch" in torchless.stderr and "clone" not in torchless.stderr

@@ -49,6 +49,21 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b)
 
 
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_a_rank_without_comm_is_told_of_comm(
+    settings: Settings, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for other in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(other, raising=False)
+    with tailrace.open(**settings):
+        for number, told in (("2", True), ("1", False), ("", False), ("two", False)):
+            monkeypatch.setenv(variable, number)
+            with pytest.raises(tailrace.Error, match="another session uses") as refused:
+                tailrace.open(**settings)
+            assert refused.value.code is tailrace.Code.BUSY
+            assert (f"{variable} is 2, and if that session is of another rank" in str(refused.value)) is told
+
+
 def test_saves_and_restores_in_place(settings: Settings) -> None:
     state = sample()
     with tailrace.open(**settings) as session:

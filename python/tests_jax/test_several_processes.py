@@ -105,6 +105,10 @@ def fails(place: str) -> None:
     with pytest.raises(Error):
         tailrace.jax.save(place, state, files=1000)
     assert tailrace.jax.latest_step(place) is None
+    for missing in (place, f"{place}/missing"):  # on a first run all processes take the same way
+        with pytest.raises(FileNotFoundError) as not_found:
+            tailrace.jax.restore(missing, state)
+        assert missing in str(not_found.value)
     tailrace.jax.save(place, state)
     with pytest.raises(Error) as raised:
         tailrace.jax.restore(place, state if first else {**state, "more": 1})

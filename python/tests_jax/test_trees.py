@@ -74,6 +74,15 @@ def test_a_pytree_is_no_tree_of_sessions_and_the_error_says_what_restores_it(tmp
         checkpoint.tree()
 
 
+def test_a_session_says_what_saves_and_restores_arrays_of_jax(tmp_path: Path) -> None:
+    with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
+        with pytest.raises(Error, match=r"tree\['w'\] is a jax\.Array: tailrace\.jax\.save saves it"):
+            session.save(1, {"w": jnp.ones(2)})
+        session.save(2, {"w": np.asarray(jnp.ones(2))})
+        with pytest.raises(Error, match=r"the tree\['w'\] is a jax\.Array here.*give an array of NumPy"):
+            session.restore(2, into={"w": jnp.zeros(2)})
+
+
 def test_every_kind_of_leaf_comes_back(tmp_path: Path) -> None:
     state = states.every_kind()
     tailrace.jax.save(tmp_path, state, step=3, files=2)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from tailrace import _arguments, _checkpoint, _core, _tree
-from tailrace._errors import Code, Error, about
+from tailrace._errors import Code, Error, about, sentence_of
 from tailrace.jax import _leaves, _pieces
 from tailrace.jax._processes import Operation
 
@@ -136,12 +136,19 @@ def restore_as(
         try:
             place = _arguments.path(directory, "directory", _NOTHING)
             if operation.rank == 0:
-                source = Source(place, step, name)
-                told = [source.reader.epoch, source.reader.run]
+                try:
+                    source = Source(place, step, name)
+                    told = [source.reader.epoch, source.reader.run]
+                except Error as error:
+                    if error.code != Code.NOT_FOUND:
+                        raise
+                    told = sentence_of(error)  # perhaps a first run, and then one on all processes
         except Exception as error:
             failure = error
         operation.raise_any(failure)
         told = operation.broadcast(told)
+        if isinstance(told, str):
+            raise Error(Code.NOT_FOUND, told)
         made = None
         try:
             if source is None:
