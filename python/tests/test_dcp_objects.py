@@ -37,6 +37,7 @@ def objects() -> dict[str, Any]:
         "slice": slice(1, None, 2),
         "range": range(3, 9, 2),
         "complex": 1 + 2j,
+        "int of 256 bytes": 1 << 2047,
         "plain": ["a", 1, None, b"bytes", {1, 2}],
     }
 
@@ -94,6 +95,12 @@ def test_a_pickle_that_is_refused_is_told_with_what_is_in_it(tmp_path: Path) -> 
     why = r"is a pickle that could run any code when it is loaded \(Unsupported global: GLOBAL [a-z_.]+\.Custom\); pass"
     with pytest.raises(dcp.api.CheckpointException, match=why):
         load({"object": Custom()}, tmp_path / "c")
+
+
+def test_an_entry_that_is_refused_is_told_with_the_reason() -> None:
+    pickled = io.BytesIO()
+    torch.save(1 << 2047, pickled)
+    assert _byte_entries.refusal_of(pickled.getvalue()) == "Unsupported operand 139"
 
 
 def test_an_entry_that_is_damaged_is_corrupt() -> None:

@@ -12,6 +12,7 @@ import torch
 
 import tailrace
 import tailrace.torch
+from tailrace import _tree
 
 
 @pytest.mark.parametrize("how", [{}, {"mmap": True}, {"into": {"custom": 1, "t": torch.zeros(2)}}])
@@ -85,3 +86,25 @@ def test_a_name_that_is_too_long_is_told_with_what_is_intact(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"has 5000 bytes, but may have 1 to 4096; what was there is intact$"):
         tailrace.torch.save({"w" * 5000: torch.ones(2)}, tmp_path / "f")
     assert os.listdir(tmp_path) == ["f"] and tailrace.torch.load(tmp_path / "f") == {"w": 1}
+
+
+@pytest.mark.parametrize("change", [{"dtype": "nothing"}, {"v": 5}, {"offset": 1 << 40}, {"shape": 3}, {"$": "tuple"}])
+def test_a_skeleton_that_no_save_writes_is_corrupt_to_open_too(
+    change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = torch.arange(6.0)
+    made = _tree.text_of
+
+    def text_of(node: Any) -> bytes:
+        node["part"].update(change)
+        node["dict"]["v"] = 3
+        if "$" not in change:
+            del node["dict"]
+        return made(node)
+
+    monkeypatch.setattr(_tree, "text_of", text_of)
+    tailrace.torch.save({"whole": both, "part": both[2:4], "dict": {1: 2}}, tmp_path / "f")
+    told = r"'tailrace\.tree' cannot be understood: .*; nothing was read"
+    with pytest.raises(tailrace.Error, match=told) as caught, tailrace.torch.open(tmp_path / "f") as file:
+        file["part"]
+    assert caught.value.code is tailrace.Code.CORRUPT

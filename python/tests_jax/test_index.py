@@ -77,6 +77,7 @@ HOSTILE: list[Any] = [
             [leaf(["d", "a"], kind="prng", value={}, dtype="uint32", shape=[2])],
             [leaf(["d", "a"], kind="array", shape=5)],
             [leaf(["d", "a"], kind="array", shape=[-1])],
+            [leaf(["d", "a"], kind="array", shape=[1], dtype="float32", region="\udcff")],  # which is no UTF-8
             [leaf(["d", "a"]), leaf(["d", "a"])],  # one name twice
             [leaf(["d", "1"]), leaf(["s", 1])],
             [leaf(["d", "a"]), leaf(["d", "a"], ["d", "b"])],  # one leaf in another
@@ -124,6 +125,30 @@ def test_an_array_that_the_files_do_not_hold_is_corrupt(
         with pytest.raises(Error, match=r"^the tree\['w'\] is .* and the region '.' does not hold that; ") as caught:
             tailrace.jax.restore(tmp_path, **how)
         assert caught.value.code is Code.CORRUPT
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        leaf(["d", "a"], kind="array", dtype="object", shape=[1], region="w"),
+        leaf(["d", "a"], kind="prng", dtype="uint32", shape=[2], region="w", value="of another program"),
+        leaf(["d", "a"], kind="prng", dtype="uint32", shape=[3], region="w", value="threefry2x32"),
+        leaf(["d", "a"], kind="prng", dtype="uint32", shape=[], region="w", value="threefry2x32"),
+        leaf(["d", "a"], kind="prng", dtype="float32", shape=[2], region="w", value="threefry2x32"),
+    ],
+    ids=lambda entry: f"{entry['kind']} of {entry['dtype']} of shape {entry['shape']}",
+)
+def test_elements_that_jax_does_not_have_are_unsupported(
+    entry: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(_leaves, "encode", lambda *_: json.dumps({"version": 1, "leaves": [entry]}).encode())
+        held = jnp.ones(entry["shape"], "float32" if entry["dtype"] == "object" else entry["dtype"])
+        tailrace.jax.save(tmp_path, {"w": held})
+    for read in (tailrace.jax.restore, tailrace.jax.metadata):
+        with pytest.raises(Error, match=r"the tree\['a'\] is .* not known here: .*; nothing was read") as caught:
+            read(tmp_path)
+        assert caught.value.code is Code.UNSUPPORTED
 
 
 def test_keys_of_several_kinds_in_one_container_are_a_dict() -> None:

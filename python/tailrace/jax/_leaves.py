@@ -224,7 +224,9 @@ def _entry(one: dict[str, Any]) -> Entry:
     is_list = type(value) is list and len(value) == 1
     if (kind == "plain" and not is_list) or (kind == "prng" and type(value) is not str):
         raise ValueError(f"a leaf of kind {kind!r} and value {value!r}")
-    return Entry(path, kind, str(one.get("region", "")), one.get("dtype"), shape, value)
+    region = str(one.get("region", ""))
+    region.encode()  # raises UnicodeEncodeError, a ValueError, for what the core cannot look for
+    return Entry(path, kind, region, one.get("dtype"), shape, value)
 
 
 def plain(value: Any, path: tuple[Key, ...]) -> Any:
@@ -252,6 +254,8 @@ def type_of(entry: Entry) -> np.dtype[Any]:
     try:
         if isinstance(entry.dtype, str) and not entry.dtype.startswith(("<", ">", "|")):
             found: np.dtype[Any] = jax.numpy.dtype(entry.dtype)
+            if found.hasobject:
+                raise ValueError("its elements are Python objects")
             return found
         return _memory._numpy_dtype(entry.dtype)
     except (TypeError, ValueError) as error:

@@ -436,11 +436,17 @@ def plain_value(entry: _leaves.Entry) -> Any:
 
 
 def key_type(entry: _leaves.Entry) -> tuple[tuple[int, ...], Any]:
-    """Shape and type of an array of random keys, whose entry has those of its data."""
-    keys = jax.eval_shape(
-        lambda data: jax.random.wrap_key_data(data, impl=entry.value),
-        jax.ShapeDtypeStruct(entry.shape, _leaves.type_of(entry)),
-    )
+    """Shape and type of an array of random keys, whose entry has those of its data. Raises Error (unsupported) for
+    keys that this JAX does not have."""
+    data = jax.ShapeDtypeStruct(entry.shape, _leaves.type_of(entry))
+    try:
+        keys = jax.eval_shape(lambda data: jax.random.wrap_key_data(data, impl=entry.value), data)
+    except (TypeError, ValueError) as error:
+        raise Error(
+            Code.UNSUPPORTED,
+            f"{entry.text} is random keys of kind {entry.value!r}, with data of {data.dtype} of shape {entry.shape}, "
+            f"which are not known here: {error}; nothing was read",
+        ) from None
     return keys.shape, keys.dtype
 
 
@@ -502,6 +508,7 @@ def _jax_array(entry: _leaves.Entry, sharding: Any, dtype: Any) -> _Wanted:
 
 def _random_keys(entry: _leaves.Entry, sharding: Any) -> _Wanted:
     """Keys lie in the files as their data, which have one more dimension, or several."""
+    key_type(entry)  # before anything is read
     if isinstance(sharding, jax.sharding.NamedSharding):
         more = (None,) * (len(entry.shape) - len(sharding.spec))
         spec = jax.sharding.PartitionSpec(*sharding.spec, *more)

@@ -24,7 +24,8 @@ from tailrace import _core, _leaves, _tree
 from tailrace._errors import Code, Error
 
 MARK = b"tailrace.object\0"
-_PLAIN = (type(None), bool, int, float, str, bytes)  # torch loads these, whatever the value
+_PLAIN = (type(None), bool, float, str, bytes)  # torch loads these, whatever the value, and an int of _INT_BITS
+_INT_BITS = 2000  # torch loads no int of more than 255 bytes
 
 
 def of(planner: SavePlanner, item: WriteItem) -> bytes:
@@ -41,7 +42,7 @@ def of(planner: SavePlanner, item: WriteItem) -> bytes:
         raise Error(Code.INVALID_ARGUMENT, f"{name!r}: the planner gave a tensor for a byte entry; nothing was saved")
     pickled = bytes(resolved.getbuffer())
     known, value = _object_of(planner, item)
-    if known and type(value) in _PLAIN:
+    if known and (type(value) in _PLAIN or (type(value) is int and value.bit_length() <= _INT_BITS)):
         return pickled
     why = refusal_of(pickled)
     if why is None:
@@ -65,7 +66,7 @@ def refusal_of(pickled: bytes) -> str | None:
     except Exception as error:  # the pickle may hold anything
         # What torch could not load comes after its advice for torch.load.
         text = str(error) or type(error).__name__
-        found = re.search(r"WeightsUnpickler error: *(.+?)(?: was not an allowed global by default.*)?$", text, re.M)
+        found = re.search(r"WeightsUnpickler error:\s*(.+?)(?: was not an allowed global by default.*)?$", text, re.M)
         return found[1] if found else text.splitlines()[0]
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,7 +24,8 @@ class TensorFile(Mapping[str, Any]):
         self._device = device
         self._nodes: dict[str, Any] = {}
         if checkpoint.has_tree:
-            self._add(checkpoint.skeleton, ())
+            with _corrupt_if_strange():
+                self._add(checkpoint.skeleton, ())
         else:
             self._nodes = dict.fromkeys(checkpoint)
 
@@ -57,12 +59,13 @@ class TensorFile(Mapping[str, Any]):
             raise _checkpoint.NoArrayError(name, self._checkpoint.step, self._nodes) from None
         if node is None:
             return self._checkpoint[name]
-        storage = _tree.view_of(node)
-        if storage is not None:
-            return _leaves.view_of(self._checkpoint[storage.region].load(), node)
-        ref = _tree.array_of(node)
-        assert ref is not None
-        return self._checkpoint[ref.region]
+        with _corrupt_if_strange():
+            storage, ref = _tree.view_of(node), _tree.array_of(node)
+            if storage is not None:
+                return _leaves.view_of(self._checkpoint[storage.region].load(), node)
+            if ref is None:
+                raise ValueError(f"a view of {node.get('v')!r}")
+            return self._checkpoint[ref.region]
 
     def __contains__(self, name: object) -> bool:  # Mapping's would read the tensor
         return name in self._nodes
@@ -85,6 +88,19 @@ class TensorFile(Mapping[str, Any]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _corrupt_if_strange() -> Iterator[None]:
+    """Raises Error (corrupt) for a skeleton that no save writes."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, Error):
+            raise
+        raise Error(
+            Code.CORRUPT, f"the region {_tree.SKELETON!r} cannot be understood: {error!r}; nothing was read"
+        ) from None
 
 
 def open(path: str | os.PathLike[str], *, device: Any = "cpu", step: int | None = None, rank: int = 0) -> TensorFile:
