@@ -2,7 +2,7 @@
 // memory that Python owns is described by address and length.
 //
 // The Python layer above keeps what it passes alive until the call returns. No pointer is kept
-// beyond a call. Every call that copies or waits releases the GIL.
+// beyond a call. Every call that copies or waits releases the GIL (GilReleased).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,6 +35,19 @@ namespace nb = nanobind;
 struct Failure {
     int code;
     std::string sentence;
+};
+
+// Says of the calling thread that it may still be in foreign code when Python ends (late_thread.cc).
+void this_thread_may_be_late();
+
+// Lets other threads of Python run, until it is destroyed. In place of nb::gil_scoped_release, because a
+// thread of the program may be in our call when Python ends, if it is a daemon.
+class GilReleased {
+  public:
+    GilReleased() { this_thread_may_be_late(); }
+
+  private:
+    nb::gil_scoped_release release_;
 };
 
 inline void check(const Status& status) {

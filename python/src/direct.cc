@@ -103,7 +103,7 @@ std::shared_ptr<Storage> make_storage() {
 
 // The number of bytes of each of a rank's runs in its files.
 std::vector<uint64_t> run_bytes(const std::vector<ShapeTuple>& regions, uint32_t runs) {
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     std::vector<uint64_t> bytes;
     for (const RegionRun& run : value_of(lay_out_regions(to_shapes(regions), runs)).runs)
         bytes.push_back(run.bytes);
@@ -113,7 +113,7 @@ std::vector<uint64_t> run_bytes(const std::vector<ShapeTuple>& regions, uint32_t
 // The room for a rank's manifest and tail (name and bytes of each region) before its data.
 uint64_t head(const std::vector<ShapeTuple>& regions,
               const std::vector<std::pair<std::string, uint64_t>>& tail) {
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     std::vector<RegionShape> behind;
     for (const auto& [name, bytes] : tail) behind.push_back({name, bytes, std::nullopt});
     return value_of(head_bytes(to_shapes(regions), behind));
@@ -138,7 +138,7 @@ std::vector<std::vector<uint32_t>> write(const std::vector<ShapeTuple>& regions,
                                          const std::vector<uintptr_t>& addresses,
                                          const std::vector<PlaceTuple>& places, uint32_t threads,
                                          uint64_t buffer_bytes, int nice) {
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     const auto shapes = to_shapes(regions);
     const auto memory = to_memory(shapes, addresses);
     const auto layout = value_of(lay_out_regions(shapes, static_cast<uint32_t>(places.size())));
@@ -152,7 +152,7 @@ WrittenTuple write_whole(uint32_t rank, uint32_t ranks, const std::vector<ShapeT
                          uint64_t head_offset, const std::vector<PlaceTuple>& places, uint32_t threads,
                          uint64_t buffer_bytes, int nice) {
     auto behind = to_tail(tail);  // with the GIL
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     const auto shapes = to_shapes(regions);
     const auto memory = to_memory(shapes, addresses);
     const auto storage = make_storage();
@@ -162,11 +162,11 @@ WrittenTuple write_whole(uint32_t rank, uint32_t ranks, const std::vector<ShapeT
 }
 
 uint64_t digest_of(const std::vector<ShapeTuple>& regions) {
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     return shapes_digest(to_shapes(regions));
 }
 CheckedArrays check_all(const std::vector<std::vector<ShapeTuple>>& ranks) {
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     std::vector<std::vector<RegionShape>> all;
     for (const auto& regions : ranks) all.push_back(to_shapes(regions));
     return value_of(CheckedArrays::check(all));
@@ -174,7 +174,7 @@ CheckedArrays check_all(const std::vector<std::vector<ShapeTuple>>& ranks) {
 
 // Copies memory for staging. The memory is the caller's, and does not overlap.
 void copy_memory(uintptr_t target, uintptr_t source, uint64_t bytes) {
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     stream_copy(memory_at(source, bytes), memory_at(target, bytes).data());
 }
 
@@ -184,7 +184,7 @@ class Epoch {
     Epoch(const std::string& directory, const std::string& job, uint64_t epoch, uint32_t files,
           uint32_t ranks)
         : storage_(make_storage()) {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         epoch_ = value_of(DirectEpoch::begin(
             *storage_, {.directory = directory, .job = job, .epoch = epoch, .files = files, .ranks = ranks}));
         paths_ = epoch_->paths();
@@ -201,7 +201,7 @@ class Epoch {
                 const CheckedArrays& checked) {
         std::vector<DirectEntry> all;
         for (const auto& rank : ranks) all.push_back(to_entry(rank));
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const MutexLock lock(mutex_);
         if (epoch_ == nullptr)
             throw Failure{TAILRACE_FAILED_STATE, "this epoch has been given up; nothing was committed"};
@@ -209,7 +209,7 @@ class Epoch {
     }
     // Removes what was not committed, and releases the directory.
     void close() {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const MutexLock lock(mutex_);
         epoch_.reset();
     }

@@ -35,7 +35,10 @@ void find_python_ends() {
     std::abort();
 }
 
+}  // namespace
+
 void this_thread_may_be_late() {
+    if (may_be_late || gettid() == getpid()) return;  // the main thread is the one that ends Python
     static std::once_flag once;
     std::call_once(once, [] {
         find_python_ends();
@@ -43,8 +46,6 @@ void this_thread_may_be_late() {
     });
     may_be_late = true;
 }
-
-}  // namespace
 
 void bind_late_thread(nb::module_& module) {
     module.def("this_thread_may_be_late", &this_thread_may_be_late);

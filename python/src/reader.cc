@@ -16,21 +16,21 @@ class Reader {
     Reader& operator=(const Reader&) = delete;
     ~Reader() { tailrace_reader_close(std::exchange(handle_, nullptr)); }
     void close() {  // may wait for the file system if this was the last name of a file
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         tailrace_reader_close(std::exchange(handle_, nullptr));
     }
 
     static std::unique_ptr<Reader> open_directory(const std::string& directory,
                                                   const std::optional<std::string>& job,
                                                   std::optional<uint64_t> epoch) {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         tailrace_reader* handle = nullptr;
         check(tailrace_reader_open_directory(directory.c_str(), job ? job->c_str() : nullptr,
                                              epoch.value_or(TAILRACE_NEWEST), &handle));
         return std::make_unique<Reader>(handle);
     }
     static std::unique_ptr<Reader> open_file(const std::string& path) {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         tailrace_reader* handle = nullptr;
         check(tailrace_reader_open_file(path.c_str(), &handle));
         return std::make_unique<Reader>(handle);
@@ -40,7 +40,7 @@ class Reader {
     // which codes lead to an older epoch). None: just opens it. Collective over the session's ranks.
     static std::unique_ptr<Reader> open_session(uintptr_t session, std::optional<uint64_t> epoch,
                                                 const nb::object& use) {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const auto alive = value_of(
             tailrace::internal::alive(reinterpret_cast<const tailrace_session*>(session), "session"));
         auto opened = value_of(alive->checkpointer->open_and_use(
@@ -56,7 +56,7 @@ class Reader {
     // Name, bytes and piece of every region of a rank, in the order of its stream.
     std::vector<std::tuple<std::string, uint64_t, std::optional<PieceTuple>>> regions(uint32_t rank) const {
         std::vector<std::tuple<std::string, uint64_t, std::optional<PieceTuple>>> all;
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const auto reader = alive();
         for (const Region& region : value_of(reader->manifest(rank))->regions)
             all.emplace_back(region.name, region.bytes, to_tuple(region.array));
@@ -65,7 +65,7 @@ class Reader {
     // By region, in the same order: the path and the offset of its bytes, if they lie together.
     std::vector<std::optional<std::pair<std::string, uint64_t>>> places(uint32_t rank) const {
         std::vector<std::optional<std::pair<std::string, uint64_t>>> all;
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         for (auto& place : value_of(alive()->places(rank))) {
             all.emplace_back();
             if (place) all.back().emplace(std::move(place->path), place->offset);
@@ -76,7 +76,7 @@ class Reader {
     nb::bytes table(uint32_t rank) const {
         std::vector<std::byte> bytes;
         {
-            const nb::gil_scoped_release release;
+            const GilReleased released;
             bytes = value_of(alive()->manifest_bytes(rank));
         }
         return nb::bytes(bytes.data(), bytes.size());
@@ -84,7 +84,7 @@ class Reader {
     // Name, element type, global shape, and whether the ranks' pieces cover the array.
     std::vector<std::tuple<std::string, int, std::vector<uint64_t>, bool>> arrays() const {
         std::vector<std::tuple<std::string, int, std::vector<uint64_t>, bool>> all;
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const auto reader = alive();
         for (const GlobalArray& array : value_of(reader->arrays()))
             all.emplace_back(array.name, static_cast<int>(array.type), array.shape, array.complete);
@@ -92,7 +92,7 @@ class Reader {
     }
 
     void read(uint32_t rank, const std::vector<TargetTuple>& targets) const {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         std::vector<RegionTarget> wanted;
         for (const auto& [name, address, bytes] : targets)
             wanted.push_back({name, memory_at(address, bytes)});
@@ -100,18 +100,18 @@ class Reader {
     }
     void read_box(const std::string& name, const std::vector<uint64_t>& offset,
                   const std::vector<uint64_t>& shape, uintptr_t address, uint64_t bytes) const {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         check(alive()->read_box(name, offset, shape, memory_at(address, bytes)));
     }
     void read_boxes(const std::vector<BoxTuple>& targets) const {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         std::vector<BoxTarget> boxes;
         for (const auto& [name, offset, shape, address, bytes] : targets)
             boxes.push_back({name, offset, shape, memory_at(address, bytes)});
         check(alive()->read_boxes(boxes));
     }
     void verify(uint32_t rank, const std::vector<std::string>& names) const {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         check(alive()->verify_regions(rank, names));
     }
 

@@ -59,7 +59,7 @@ class Session {
             leave();  // the others are about to wait for this rank
             throw;
         }
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const tailrace_code code = transport_ ? open_session(options.get(), transport_, &session_)
                                               : tailrace_open(options.get(), &session_);
         if (code == TAILRACE_OK) return;
@@ -75,7 +75,7 @@ class Session {
 
     void close() {
         tailrace_session* const session = std::exchange(session_, nullptr);
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const tailrace_code code = tailrace_close(session);
         const std::string sentence = code == TAILRACE_OK ? "" : tailrace_last_error();
         if (transport_) transport_->end(true);
@@ -86,7 +86,7 @@ class Session {
     // tier. Also ends calls in other threads that wait for other ranks.
     void leave() {
         tailrace_session* const session = std::exchange(session_, nullptr);
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         if (transport_) transport_->end(false);
         tailrace_close(session);
     }
@@ -94,7 +94,7 @@ class Session {
     // Call it before leave(). It gives this rank's background a moment to send its last messages to
     // the others.
     void settle() {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         if (transport_) transport_->settle();
     }
 
@@ -113,7 +113,7 @@ class Session {
 
     // Call it in place of save if this rank cannot put together what it is to save.
     void give_up(uint64_t epoch, int code, const std::string& sentence) {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const MutexLock lock(mutex_);
         tell_the_others(epoch, code, sentence);
     }
@@ -121,12 +121,12 @@ class Session {
     // ---- files that the program writes by itself
     void files_begin() {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         check(tailrace_files_begin(session_));
     }
     std::string files_route(const std::string& name) {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         std::array<char, TAILRACE_MAX_PATH_BYTES> path;
         check(tailrace_files_route(session_, name.c_str(), path.data(), path.size()));
         return path.data();
@@ -139,13 +139,13 @@ class Session {
     // Call it in place of files_save if the program could not write its files. The epoch fails on all ranks.
     void files_give_up(uint64_t epoch) {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const tailrace_code code = tailrace_files_save(session_, epoch, 0);
         if (code != TAILRACE_ABORTED) check(code);
     }
     uint64_t files_restore(std::optional<uint64_t> epoch, bool of_all_ranks) {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         uint64_t restored = 0;
         check(tailrace_files_restore(session_, epoch.value_or(TAILRACE_NEWEST),
                                      of_all_ranks ? TAILRACE_FILES_OF_ALL_RANKS : 0, &restored));
@@ -153,7 +153,7 @@ class Session {
     }
     std::string files_find(std::optional<uint32_t> rank, const std::string& name) {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         std::array<char, TAILRACE_MAX_PATH_BYTES> path;
         check(tailrace_files_find(session_, rank.value_or(TAILRACE_ANY_RANK), name.c_str(), path.data(),
                                   path.size()));
@@ -161,7 +161,7 @@ class Session {
     }
     std::vector<std::string> files_names(uint32_t rank) {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         size_t count = 0;
         check(tailrace_files_count(session_, rank, &count));
         std::vector<std::string> names;
@@ -174,13 +174,13 @@ class Session {
     }
     void files_release() {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         check(tailrace_files_release(session_));
     }
 
     EpochTuple state(uint64_t epoch) const {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         tailrace_epoch_info info;
         check(tailrace_epoch_state(session_, epoch, &info));
         return to_tuple(info);
@@ -188,7 +188,7 @@ class Session {
     // Returns false if the time ran out first.
     bool wait(std::optional<uint64_t> epoch, double seconds) {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const tailrace_code code =
             epoch ? tailrace_wait(session_, *epoch, seconds) : tailrace_wait_all(session_, seconds);
         if (code == TAILRACE_TIMEOUT) return false;
@@ -197,14 +197,14 @@ class Session {
     }
     bool should_save() {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         int yes = 0;
         check(tailrace_should_save(session_, &yes));
         return yes != 0;
     }
     std::optional<std::string> should_stop() {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const char* why = nullptr;
         check(tailrace_should_stop(session_, &why));
         return why == nullptr ? std::nullopt : std::optional<std::string>(why);
@@ -214,7 +214,7 @@ class Session {
         tailrace_epoch_info* infos = nullptr;
         size_t count = 0;
         {
-            const nb::gil_scoped_release release;
+            const GilReleased released;
             check(tailrace_list(session_, &infos, &count));
         }
         const std::unique_ptr<tailrace_epoch_info, void (*)(tailrace_epoch_info*)> owner(infos,
@@ -239,7 +239,7 @@ class Session {
     template <class Save, class GiveUp>
     void save_by(const std::vector<RegionTuple>& regions, Save&& save, GiveUp&& give_up) {
         check_open();
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const MutexLock lock(mutex_);
         size_t registered = 0;
         tailrace_code code = TAILRACE_OK;

@@ -29,7 +29,7 @@ class StopReasons {
     // One process of the job asks, after each step. `saves`: made so far. `save_seconds`: what the
     // slowest of the last ones has taken until it was durable.
     std::optional<std::string> why(uint64_t saves, double save_seconds) {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         const auto now = SteadyClock::now();
         if (last_) slowest_ = std::max(now - *last_, slowest_ - slowest_ / 50);
         last_ = now;
@@ -55,7 +55,7 @@ class StopReasons {
     }
 
     void close() {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         halts_.finish();
     }
 
