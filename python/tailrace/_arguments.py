@@ -16,8 +16,8 @@ MOST_32 = (1 << 32) - 1  # the largest uint32_t of the core
 
 
 def path(value: Any, name: str, intact: str) -> str:
-    """The path in the argument `name`. Raises Error (invalid argument) if it is not a path. `intact`
-    ends the sentence."""
+    """The path in the argument `name`. Raises Error: invalid argument if it is not a path, not found if it
+    leads nowhere because the working directory is gone. `intact` ends the sentence."""
     try:
         text = os.fsdecode(value)
     except TypeError:
@@ -33,6 +33,14 @@ def path(value: Any, name: str, intact: str) -> str:
             f"{name}: {text!r} is the address of an object store or a server, and tailrace's files lie in directories "
             f"of a file system: give the path where that is mounted (or './{text}', if it is meant so); {intact}",
         )
+    if not os.path.isabs(text):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise Error(
+                Code.NOT_FOUND,
+                f"{name}: '{text}' is relative, and the working directory has been removed; {intact}",
+            ) from None
     return checked(text, name, intact)
 
 

@@ -57,6 +57,19 @@ def test_what_is_no_path_is_refused_by_the_arguments_name(
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_a_relative_path_without_a_working_directory_is_told(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # to come back
+    Path("gone").mkdir()
+    os.chdir("gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(tailrace.Error, match="is relative, and the working directory has been removed; no") as told:
+        CALLS[call]("name")
+    assert told.value.code is tailrace.Code.NOT_FOUND
+
+
 def test_none_and_nothing_are_no_paths() -> None:
     for path, said in ((None, "a NoneType is given"), ("", "is empty"), (b"", "is empty")):
         for call in ("path: read", "path: load", "path: save", "source", "target"):

@@ -318,12 +318,7 @@ def _target(path: Any) -> str:
         raise Error(
             Code.INVALID_ARGUMENT, f"path: '{given}' names a directory, where a file is needed; nothing was saved"
         )
-    try:
-        target = os.path.realpath(given)
-    except FileNotFoundError:
-        raise Error(
-            Code.NOT_FOUND, f"'{given}' is relative, and the working directory has been removed; nothing was saved"
-        ) from None
+    target = os.path.realpath(given)
     if os.path.islink(target):
         raise Error(Code.INVALID_ARGUMENT, f"'{given}' is a symbolic link that leads to itself; nothing was saved")
     if os.path.exists(given) and not os.path.isfile(given):  # for example a device, which the file would replace
