@@ -6,6 +6,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -108,6 +109,12 @@ std::string usage_message(const CLI::App* program, const CLI::Error& error) {
 }
 
 int run(int argc, char** argv) {
+    // "help" and "help COMMAND", as many programs with commands have them.
+    if (argc > 1 && std::string_view(argv[1]) == "help") {
+        static char option[] = "--help";
+        std::array<char*, 3> asked{argv[0], argc > 2 ? argv[2] : option, option};
+        return run(argc > 2 ? 3 : 2, asked.data());
+    }
     CLI::App program(
         "Looks into directories of tailrace checkpoints, asks their jobs to stop, and measures file systems.",
         "tailrace");

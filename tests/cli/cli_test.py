@@ -28,6 +28,12 @@ class UsageTest(CommandTest):
         done = run("diff", self.dir, code=2)
         self.assertEqual("tailrace: there is no command 'diff'. tailrace --help lists all\n", done.stderr)
 
+    def test_help_is_a_command_too(self):
+        for command in ([], ["ls"], ["agent"]):
+            with self.subTest(command):
+                self.assertEqual(run(*command, "--help").stdout, run("help", *command).stdout)
+        self.assertIn("no command 'lst'", run("help", "lst", code=2).stderr)
+
     def test_a_wrong_argument_is_named_with_the_help_that_lists_the_right_ones(self):
         for arguments, sentence in (
                 (["ls", "--jason", "."], "there is no option '--jason'; the nearest is '--json'. tailrace ls --help"),
