@@ -289,7 +289,7 @@ def test_what_fails_after_the_commit_leaves_a_complete_checkpoint(tmp_path: Path
     engine.save({"w": torch.ones(3)}, path)
     with pytest.raises(tailrace.Error, match="is complete") as caught:
         engine.commit(info)
-    assert caught.value.code == tailrace.Code.IO_ERROR and caught.value.path == str(tmp_path / "latest")
+    assert caught.value.code == tailrace.Code.INVALID_ARGUMENT and caught.value.path == str(tmp_path / "latest")
     assert torch.equal(engine.load(path)["w"], torch.ones(3))
 
     writer = engine._writer
