@@ -16,6 +16,9 @@
 Failures raise tailrace.Error.
 """
 
+from typing import TYPE_CHECKING
+
+from tailrace import _meant
 from tailrace._checkpoint import Checkpoint, LazyArray, read
 from tailrace._core import version as __version__
 from tailrace._errors import Code, Error
@@ -38,3 +41,8 @@ __all__ = [
     "open",
     "read",
 ]
+
+if not TYPE_CHECKING:  # or type checkers would take every name for one of ours
+
+    def __getattr__(name):
+        raise _meant.error(name)

@@ -45,6 +45,23 @@ def test_the_entry_point_is_the_command() -> None:
     assert tailrace.__version__ in command("--version").stdout
 
 
+def test_the_module_is_the_command_too() -> None:
+    asked = subprocess.run([sys.executable, "-m", "tailrace", "--version"], capture_output=True, text=True, check=False)
+    assert asked.stdout == command("--version").stdout != "", asked.stderr
+
+
+def test_names_that_a_newcomer_tries_say_what_is_meant() -> None:
+    for name, meant in {"save": "tailrace.open", "load": "tailrace.read", "nothing": "$"}.items():
+        with pytest.raises(AttributeError, match=f"^module 'tailrace' has no attribute '{name}'.*{meant}"):
+            getattr(tailrace, name)
+    program = "import tailrace; assert not hasattr(tailrace, 'torch'); tailrace.jax"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "module 'tailrace' has no attribute 'jax': import tailrace.jax loads that part" in ended.stderr
+    program = "import tailrace; tailrace.opne"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "Did you mean: 'open'?" in ended.stderr
+
+
 def test_the_command_looks_into_what_python_has_saved(tmp_path: Path) -> None:
     with tailrace.open(shared_dir=tmp_path / "shared", local_dir=tmp_path / "local") as session:
         session.save(1200, {"u": 1.0})
