@@ -57,7 +57,7 @@ def test_names_that_a_newcomer_tries_say_what_is_meant() -> None:
     program = "import tailrace; assert not hasattr(tailrace, 'torch'); tailrace.jax"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "module 'tailrace' has no attribute 'jax': import tailrace.jax loads that part" in ended.stderr
-    program = "import tailrace; tailrace.opne"
+    program = "import tailrace; tailrace.oppen"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "Did you mean: 'open'?" in ended.stderr
 
