@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tailrace import _arguments, _core, _leaves, _mapping, _restore, _tree
+from tailrace import _arguments, _core, _leaves, _mapping, _own_regions, _restore, _tree
 from tailrace._errors import Code, Error, about
 
 
@@ -153,11 +153,9 @@ def _box_of(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
 
 # By the region that tells them: those of the package that save no trees, and what loads these checkpoints.
 _LOADED_BY = {
-    "tailrace.dcp": ("tailrace.torch.StorageWriter", "dcp.load with tailrace.torch.StorageReader"),
-    "tailrace.jax": ("tailrace.jax", "tailrace.jax.restore"),
+    _own_regions.DCP: ("tailrace.torch.StorageWriter", "dcp.load with tailrace.torch.StorageReader"),
+    _own_regions.JAX: ("tailrace.jax", "tailrace.jax.restore"),
 }
-# Regions in which the package keeps what it knows of the state: no part of it, so a mapping leaves them out.
-_OWN = frozenset([*_LOADED_BY, "tailrace.dcp.save", "tailrace.segments"])
 
 
 class NoArrayError(KeyError):
@@ -213,7 +211,7 @@ class Checkpoint(Mapping[str, LazyArray]):
         self._regions = regions
         self._skeleton: Any = None
         self._lazy: dict[str, LazyArray] = {}
-        self._notes: set[str] = set()  # those of _OWN that any rank has
+        self._notes: set[str] = set()  # the package's own regions that any rank has
         if _tree.SKELETON in regions:
             if text is None:
                 found = np.empty(regions[_tree.SKELETON][0], np.uint8)
@@ -381,9 +379,10 @@ class Checkpoint(Mapping[str, LazyArray]):
         whole = self._whole
         for rank in sorted(range(self.rank_count), key=lambda rank: rank != self.rank):  # this one first
             for name, nbytes, piece in self._reader.regions(rank):
-                if name in _OWN:
+                if name in _own_regions.ALL:
                     self._notes.add(name)
-                if name in self._lazy or name in _OWN:
+                    continue
+                if name in self._lazy:
                     continue
                 if piece is None:
                     ref = _tree.ArrayRef(name, "numpy", "uint8", (nbytes,))

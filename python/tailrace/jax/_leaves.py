@@ -22,10 +22,10 @@ import jax
 import numpy as np
 
 from tailrace import _leaves as _memory
-from tailrace import _tree
+from tailrace import _own_regions, _tree
 from tailrace._errors import Code, Error
 
-REGION = "tailrace.jax"
+REGION = _own_regions.JAX
 _VERSION = 1
 
 Key = tuple[str, str | int]

@@ -26,11 +26,11 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import SavePlan
 
-from tailrace import _tree
+from tailrace import _own_regions, _tree
 from tailrace._errors import Code, Error
 
-LAYOUT = "tailrace.dcp"
-SAVE = "tailrace.dcp.save"
+LAYOUT = _own_regions.DCP
+SAVE = _own_regions.DCP_SAVE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,14 +30,14 @@ import numpy as np
 import numpy.typing as npt
 import torch.distributed as dist
 
-from tailrace import _arguments, _checkpoint, _core, _leaves, _mapping, _restore, _tree
+from tailrace import _arguments, _checkpoint, _core, _leaves, _mapping, _own_regions, _restore, _tree
 from tailrace._checkpoint import Checkpoint
 from tailrace._errors import Code, Error, older_is_intact
 from tailrace.torch import _among, _groups, _runs
 from tailrace.torch._staging import AsyncStager
 from tailrace.torch.stopping import Stopping
 
-INDEX = "tailrace.segments"
+INDEX = _own_regions.SEGMENTS
 
 
 @dataclasses.dataclass(frozen=True)
