@@ -218,13 +218,9 @@ class Checkpoint(Mapping[str, LazyArray]):
                 reader.read(rank, [(_tree.SKELETON, found.ctypes.data, found.nbytes)])
                 text = found.tobytes()
             self._skeleton = _tree.parse(text)
-            try:
+            with corrupt_if_strange():
                 for ref in arrays_in(self._skeleton):
                     self._add_array(ref)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise Error(
-                    Code.CORRUPT, f"the region {_tree.SKELETON!r} cannot be understood: {error!r}; nothing was read"
-                ) from None
         else:
             self._add_regions()
 
@@ -401,6 +397,19 @@ def arrays_in(node: Any) -> Iterator[_tree.ArrayRef]:
     elif isinstance(node, (dict, list)):
         for part in node.values() if isinstance(node, dict) else node:
             yield from arrays_in(part)
+
+
+@contextlib.contextmanager
+def corrupt_if_strange() -> Iterator[None]:
+    """Raises Error (corrupt) for a skeleton that no save writes."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, Error):
+            raise
+        raise Error(
+            Code.CORRUPT, f"the region {_tree.SKELETON!r} cannot be understood: {error!r}; nothing was read"
+        ) from None
 
 
 def check_verify(mmap: bool, verify: bool | None, intact: str) -> None:

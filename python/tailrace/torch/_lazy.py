@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +23,7 @@ class TensorFile(Mapping[str, Any]):
         self._device = device
         self._nodes: dict[str, Any] = {}
         if checkpoint.has_tree:
-            with _corrupt_if_strange():
+            with _checkpoint.corrupt_if_strange():
                 self._add(checkpoint.skeleton, ())
         else:
             self._nodes = dict.fromkeys(checkpoint)
@@ -59,7 +58,7 @@ class TensorFile(Mapping[str, Any]):
             raise _checkpoint.NoArrayError(name, self._checkpoint.step, self._nodes) from None
         if node is None:
             return self._checkpoint[name]
-        with _corrupt_if_strange():
+        with _checkpoint.corrupt_if_strange():
             storage, ref = _tree.view_of(node), _tree.array_of(node)
             if storage is not None:
                 return _leaves.view_of(self._checkpoint[storage.region].load(), node)
@@ -88,19 +87,6 @@ class TensorFile(Mapping[str, Any]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-@contextlib.contextmanager
-def _corrupt_if_strange() -> Iterator[None]:
-    """Raises Error (corrupt) for a skeleton that no save writes."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, Error):
-            raise
-        raise Error(
-            Code.CORRUPT, f"the region {_tree.SKELETON!r} cannot be understood: {error!r}; nothing was read"
-        ) from None
 
 
 def open(path: str | os.PathLike[str], *, device: Any = "cpu", step: int | None = None, rank: int = 0) -> TensorFile:
